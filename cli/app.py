@@ -48,7 +48,7 @@ from etl.cli.commands import (
 )
 from etl.cli.output import FAILED
 from etl.cli.progress import WaitingLines
-from etl.errors import TokenlakeError, error_line
+from etl.errors import TokenlakeError, error_line, one_line
 
 COMMANDS: Final = (
     init,
@@ -104,8 +104,11 @@ class _Commands(TyperGroup):
         except Exception as error:
             if ctx.params.get("debug") or not _is_of_damaged_file(error):
                 raise
-            typer.echo(f"error: a file cannot be read ({error_line(error)})", err=True)
-            typer.echo("  hint: `etl verify LAKE` names the files that are damaged", err=True)
+            if isinstance(error, OSError) and error.filename is not None:
+                typer.echo(f"error: {one_line(str(error.filename))}: {error.strerror}", err=True)
+            else:
+                typer.echo(f"error: a file cannot be read ({error_line(error)})", err=True)
+                typer.echo("  hint: `etl verify LAKE` names the files that are damaged", err=True)
             raise typer.Exit(FAILED) from error
 
 

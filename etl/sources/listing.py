@@ -168,7 +168,7 @@ def _hint_for_missing(path: str) -> str:
     """Return a hint with similar names near a local path; a bucket may be too long to list."""
     url = storage.normalize(path)
     if not storage.is_local(url):
-        return "check the URL, and that the credentials allow listing it"
+        return f"{storage.access_hint(url)}; the credentials must allow listing it"
     missing = storage.local_path(url)
     folder = missing.parent
     while not folder.is_dir():

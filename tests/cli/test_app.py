@@ -223,6 +223,68 @@ def test_an_error_is_printed_with_its_hint_and_without_a_traceback(tmp_path: Pat
     assert type(debug.exception).__name__ == "TableError"
 
 
+_SOURCE = "source: {path: crawl, columns: {text: body}}"
+
+
+@pytest.mark.parametrize(
+    ("recipe", "where", "hint"),
+    [
+        (f"name: x\n{_SOURCE}\nstage: [c4]", "web.yaml:3: unknown key 'stage'", "`stages:`"),
+        (f"name: x\n{_SOURCE}", "'stages' is missing", "`- `"),
+        (f"name: x\n{_SOURCE}\nstages: {{c4: }}", "stages must be a list", "`- `"),
+        (f"{_SOURCE}\nstages: []", "'name' is missing", "`name: ...`"),
+        ("name: x\nsource: crawl\nstages: []", "must be a mapping", "`source: {path: ...}`"),
+        (f"name: x\n{_SOURCE}\nstages: [language: de]", "must be a list", "`keep: [de]`"),
+        (f"name: x\n{_SOURCE}\nstages: [sample: 10%]", "valid number, not '10%'", "write 0.1"),
+        (f"name: x\n{_SOURCE}\nstages: [where: 'lang && b']", "contains '&'", "write AND"),
+        (f"name: x\n{_SOURCE}\nstages:\n\t- c4", "invalid YAML", "indent with spaces"),
+        (f"name: x\n{_SOURCE}\nstages: [tokenize: gpt2]", "does not exist", "hf download"),
+        ("name: x\nsource: {path: ftp://a/b}\nstages: []", "no filesystem for ftp", "s3://"),
+    ],
+)
+def test_a_mistake_in_a_recipe_has_a_hint(
+    recipe: str, where: str, hint: str, recipe_file: Path
+) -> None:
+    recipe_file.write_text(recipe)
+    result = etl("plan", recipe_file, "--lake", recipe_file.parent / "lake")
+    assert result.exit_code == 1
+    assert where in result.stderr
+    assert hint in result.stderr
+    assert result.stdout == ""
+
+
+def test_a_shipped_recipe_without_a_source_names_the_option(tmp_path: Path) -> None:
+    assert "--source URL" in etl("run", "fineweb", "--lake", tmp_path).stderr
+    result = etl("run", "pretokenize", "--lake", tmp_path, "--source", tmp_path)
+    assert "--set tokenize.tokenizer=FILE" in result.stderr
+
+
+def test_a_folder_is_not_a_recipe(tmp_path: Path) -> None:
+    assert "`etl init --source URL`" in etl("run", tmp_path).stderr
+
+
+def test_a_lake_for_a_table_and_a_table_for_a_lake_are_named(made: Recipe) -> None:
+    lake, table = str(made.lake), made.table_url("documents")
+    assert f"{table}, " in etl("history", lake).stderr
+    assert "did you mean 'tokens'?" in etl("show", f"{lake}/token").stderr
+    assert f"the table 'documents' of a lake: give {table.removesuffix('/documents')}" in (
+        etl("report", table).stderr
+    )
+    assert "this is a recipe" in etl("report", "web.yaml").stderr
+
+
+def test_missing_credentials_name_their_variables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    result = etl("plan", "pretokenize", "--source", "s3://a-bucket/*.parquet", "--lake", tmp_path)
+    assert result.exit_code == 1
+    result = etl("report", "s3://a-bucket/lake")
+    assert "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" in result.stderr
+
+
 def test_plan_takes_the_options_and_the_environment(recipe_file: Path, tmp_path: Path) -> None:
     write_jsonl(tmp_path / "other.jsonl", records(0, 5))
     plain = facts("plan", recipe_file)

@@ -132,7 +132,7 @@ def test_an_error_names_the_line_and_the_closest_match(
 def test_invalid_recipe_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="a recipe must be a mapping"):
         load(tmp_path, "- just\n- a list\n")
-    with pytest.raises(RecipeError, match="stages must be a list"):
+    with pytest.raises(RecipeError, match="'stages' is missing"):
         load(tmp_path, "name: x\nsource: {path: x}\nstages: language\n")
     with pytest.raises(RecipeError, match=r"web\.yaml"):
         Recipe.load(tmp_path / "wbe.yaml")
@@ -370,7 +370,7 @@ stages:
         ("name: a\nsource: {path: &a [*a]}\nstages: []", "2: a value contains itself"),
         ("name: a\nsource: " + "[" * 5000 + "]" * 5000, "yaml:2: more than 100 levels of nesting"),
         ("name: " + "{a: " * 50_000, "more than 100 levels of nesting"),
-        ("name: " + "{a: " * 50 + "}" * 50, "stages must be a list"),
+        ("name: " + "{a: " * 50 + "}" * 50, "'stages' is missing"),
         ("name: [" + "1," * 200_000 + "]", "yaml:1: more than 100000 values"),
         ("name: a\nseed: 0x" + "9" * 6000, "yaml:2: '0x99999"),
         ("name: a\nseed: 1" + ":1" * 100_000, "yaml:2: '1:1:1:1"),
