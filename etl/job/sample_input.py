@@ -13,6 +13,7 @@ from etl.schemas import RAW
 from etl.sources import Source, Split
 from etl.sources.peek import peek
 from etl.sources.read import read_first
+from etl.sources.spread import Spread
 from etl.stages.apply import apply
 from etl.stages.base import Rejected
 from etl.stages.filters.where import Where
@@ -84,20 +85,11 @@ def sample_input(recipe: Recipe, splits: Iterable[Split]) -> InputSample:
 
 def _spread_by_format(splits: Iterable[Split]) -> dict[str, list[Split]]:
     """Return a few splits of each format at equal distances, without those whose rows must be counted."""
-    chosen: dict[str, list[Split]] = {}
-    steps: Counter[str] = Counter()  # format -> distance, as a power of two
-    seen: Counter[str] = Counter()
+    chosen: dict[str, Spread[Split]] = {}
     for split in splits:
-        if split.first_row is None:
-            continue
-        name, index = split.format, seen[split.format]
-        seen[name] += 1
-        if index % (1 << steps[name]) == 0:
-            chosen.setdefault(name, []).append(split)
-        if len(chosen[name]) > _SPLITS_PER_FORMAT:
-            chosen[name] = chosen[name][::2]
-            steps[name] += 1
-    return chosen
+        if split.first_row is not None:
+            chosen.setdefault(split.format, Spread(_SPLITS_PER_FORMAT)).add(split)
+    return {name: each.items for name, each in chosen.items()}
 
 
 def _with_columns(splits: Sequence[Split], source: Source, warnings: list[str]) -> list[Split]:

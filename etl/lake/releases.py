@@ -19,7 +19,7 @@ from etl.errors import LoaderError, TableError
 from etl.lake.commit_info import fields_of, input_versions
 from etl.lake.leases import active_leases, store_time
 from etl.lake.missing_tables import no_lake_error
-from etl.lake.open_table import open_table
+from etl.lake.open_table import find_table, open_table
 from etl.storage import checked_json
 
 FOLDER = "releases"
@@ -94,6 +94,8 @@ def list_releases(lake: str) -> list[Release]:
     releases, damaged = read_releases(lake)
     if damaged:
         raise damaged[0]
+    if not releases and find_table(storage.normalize(lake), "documents") is None:
+        raise no_lake_error(storage.normalize(lake))
     return releases
 
 

@@ -16,6 +16,7 @@ from etl.sources.peek import Record, peek, sniff_format
 from etl.sources.read import read_first
 from etl.sources.settings import Columns, Source
 from etl.sources.split import Format, Split
+from etl.sources.spread import spread
 
 _FILES_PER_FORMAT: Final = 8  # that are opened
 _SAMPLED_RECORDS: Final = 400  # of a format, from all files that are opened
@@ -80,7 +81,7 @@ def inspect_source(paths: Sequence[str]) -> SourceFacts:
     files = list_files(paths, format_)
     opened: dict[Format, list[Split]] = {}
     for name in dict.fromkeys(file.format for file in files):
-        opened[name] = spread([file for file in files if file.format == name], _FILES_PER_FORMAT)
+        opened[name] = spread((file for file in files if file.format == name), _FILES_PER_FORMAT)
     records = {
         name: _peek_all(chosen, _SAMPLED_RECORDS // len(chosen)) for name, chosen in opened.items()
     }
@@ -107,15 +108,6 @@ def inspect_source(paths: Sequence[str]) -> SourceFacts:
         other_columns=tuple(others),
         documents=documents,
         errors=errors,
-    )
-
-
-def spread(items: Sequence[Split], count: int) -> list[Split]:
-    """Return at most ``count`` items at equal distances, the first one included."""
-    return (
-        [items[index * len(items) // count] for index in range(count)]
-        if len(items) > count
-        else [*items]
     )
 
 

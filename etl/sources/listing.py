@@ -18,6 +18,7 @@ from etl.sources.formats.delta import ReadBefore
 from etl.sources.parts import KnownPart, is_complete
 from etl.sources.settings import Source
 from etl.sources.split import Format, Split
+from etl.sources.trial import choose_part
 
 _CONCURRENT_FOOTERS = 16
 _FILES_PER_CHUNK = 1024
@@ -75,7 +76,10 @@ def list_source(source: Source, before: ReadBefore | None = None) -> SourceListi
     removed = {uri: what for uri, what in removed.items() if uri not in files}
     split_bytes = max(source.split_bytes, _coarser_split_bytes(files.values()))
     source = source.model_copy(update={"split_bytes": split_bytes})
-    return SourceListing(_cut_files(iter(files.values()), source, before), removed, moves)
+    splits = _cut_files(iter(files.values()), source, before)
+    if source.limit is not None or source.share is not None:
+        splits = choose_part(splits, source)
+    return SourceListing(splits, removed, moves)
 
 
 def list_files(paths: Sequence[str], format_: Format | None = None) -> list[Split]:

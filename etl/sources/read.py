@@ -12,6 +12,7 @@ from etl.sources import batches
 from etl.sources.formats import FORMATS
 from etl.sources.settings import Source
 from etl.sources.split import Split
+from etl.sources.trial import take_part
 
 _FIRST_BYTES = 1 << 20  # of a batch of first records
 
@@ -27,7 +28,9 @@ def read_split(split: Split, source: Source, *, batch_bytes: int = 16 << 20) -> 
     with _listed_file(split):
         tables = FORMATS[split.format].read(split, source, batch_bytes=batch_bytes)
         checked = (batches.check_texts(table, source.max_text_bytes) for table in tables)
-        yield from batches.bound_batches(checked, batch_bytes)
+        bounded = batches.bound_batches(checked, batch_bytes)
+        is_part = split.max_rows is not None or split.max_text_bytes is not None
+        yield from take_part(bounded, split) if is_part else bounded
 
 
 def read_first(split: Split, source: Source, max_rows: int) -> pa.Table:

@@ -52,6 +52,11 @@ class Source(Settings):
     """Other input columns to keep, as one JSON object per row with sorted keys."""
     version: Annotated[int, Field(ge=0)] | None = None
     """The version of a Delta table. null: the newest."""
+    limit: Annotated[int, Field(gt=0)] | None = None
+    """Read only about this many records, at most, from the start of files at equal distances. For trials."""
+    share: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Read only this share of the text, about, from the start of each file (of each split of a file that can
+    be cut). For trials."""
     split_bytes: Annotated[int, Field(gt=0)] = 32 << 20
     """How much text a split has, about: files with more are cut, if the format allows it. Input of more than
     32 TB of text is cut into a million larger splits. The size may change between the runs of a lake."""
@@ -66,6 +71,12 @@ class Source(Settings):
         if isinstance(value, str) and value not in formats:
             raise ValueError(f"unknown format {value!r}: {nearest_names(value, formats)}")
         return value
+
+    @model_validator(mode="after")
+    def _is_one_part(self) -> "Source":
+        if self.limit is not None and self.share is not None:
+            raise ValueError("set limit or share, not both")
+        return self
 
     @model_validator(mode="after")
     def _only_a_table_has_a_version(self) -> "Source":

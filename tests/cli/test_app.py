@@ -202,6 +202,8 @@ def test_an_interrupted_run_says_how_to_continue(recipe_file: Path, number: sign
         (("replay", "lake"), "give either --state FILE or --seq-len N"),
         (("replay", "a=x", "b=y", "--seq-len", "8"), "a mixture needs --state FILE"),
         (("tune", "lake"), "give --set KEY=VALUE or --sweep KEY=A,B,C"),
+        (("run", "demo", "--limit", "5", "--share", "1%"), "give --limit or --share, not both"),
+        (("run", "demo", "--share", "some"), "'some' is not a share, such as 1%"),
         (("release", "lake", "v1", "--version", "1", "--remove"), "not both"),
     ],
 )
@@ -359,6 +361,28 @@ def test_the_tokenizer_of_the_sample_is_a_warning(recipe_file: Path) -> None:
     lake = ("--lake", recipe_file.parent / "lake")
     assert "--set tokenize.tokenizer=FILE" in etl("plan", "gopher", *source, *lake).stderr
     assert etl("plan", "demo", *lake).stderr == ""
+
+
+def test_a_trial_reads_a_part_and_writes_beside_the_lake(recipe_file: Path) -> None:
+    (recipe_file.parent / "crawl" / "broken.parquet").unlink()
+    lake = recipe_file.parent / "lake"
+    for part, most in ((("--limit", 5), 5), (("--share", "20%"), 39)):
+        result = etl("run", recipe_file, *part, "--workers", 1, "--json")
+        assert result.exit_code == 0, result.output
+        assert f"trial      {lake}-trial" in result.stderr
+        assert 0 < json.loads(result.stdout)["rows"] <= most
+    assert not lake.exists()
+    other = etl("plan", recipe_file, "--lake", f"{lake}-trial")
+    assert "created by a different recipe" in other.stderr
+
+
+def test_a_trial_never_replaces_a_lake(made: Recipe, tmp_path: Path) -> None:
+    file = tmp_path / "again.yaml"
+    file.write_text(made.model_dump_json(exclude_unset=True))
+    (tmp_path / "lake-trial").symlink_to(storage.local_path(storage.normalize(str(made.lake))))
+    result = etl("run", file, "--lake", tmp_path / "lake", "--limit", 5)
+    assert result.exit_code == 1
+    assert "is not that of a trial" in result.stderr
 
 
 def test_stages_are_listed_and_printed() -> None:
