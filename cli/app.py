@@ -101,6 +101,14 @@ class _Commands(TyperGroup):
                 raise
             typer.echo(f"error: {error}", err=True)
             raise typer.Exit(FAILED) from error
+        except ModuleNotFoundError as error:
+            from etl.loader import torch_error
+
+            missing = torch_error(error)
+            if ctx.params.get("debug") or missing is None:
+                raise
+            typer.echo(f"error: {missing}", err=True)
+            raise typer.Exit(FAILED) from error
         except Exception as error:
             if ctx.params.get("debug") or not _is_of_damaged_file(error):
                 raise

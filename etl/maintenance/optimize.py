@@ -63,9 +63,7 @@ def optimize(lake: str, *, target_bytes: int = TARGET_BYTES) -> list[Optimized]:
     if not results:
         if find_table(url, "documents") is None:
             raise no_lake_error(url)
-        raise TableError(
-            "no tables to compact", where=url, hint="documents are not compacted"
-        )
+        raise TableError("no tables to compact", where=url, hint="documents are not compacted")
     return results
 
 

@@ -68,10 +68,13 @@ def test_the_version_is_printed_without_a_command() -> None:
     assert result.stdout == f"tokenlake {version('tokenlake')}\n"
 
 
-def test_replay_without_torch_names_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch", None)  # as if it were not installed
-    result = etl("replay", "lake", "--seq-len", 8)
-    assert result.exit_code == 1
+@pytest.mark.parametrize("words", [("replay", "lake", "--seq-len", 8), ("losses", "lake")])
+def test_without_torch_the_extra_to_install_is_named(words: tuple[object, ...]) -> None:
+    code = "import sys; sys.modules['torch'] = None; from etl.cli import main; main()"
+    result = subprocess.run(
+        [sys.executable, "-c", code, *map(str, words)], cwd=ROOT, capture_output=True, text=True
+    )
+    assert result.returncode == 1
     assert result.stdout == ""
     assert result.stderr == (
         "error: the library torch is not installed\n  hint: pip install 'tokenlake[train]'\n"
