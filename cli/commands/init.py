@@ -54,8 +54,8 @@ def init(
 ) -> None:
     """Inspect files and write a recipe for them.
 
-    A few files of each format are opened. Comments in the recipe say what was found: formats, columns and
-    languages. Edit it, and check it with `etl plan`.
+    A few files of each format are opened. Its comments give the formats, columns and languages. Edit the recipe,
+    and check it with `etl plan`.
     """
     from etl.errors import RecipeError
     from etl.recipe.propose import propose_recipe
@@ -85,7 +85,7 @@ def init(
 
 
 def lines(proposal: "Proposal", file: str) -> Iterator[str]:
-    """Yield what was found in the files, the proposed stages, and the next command."""
+    """Yield the formats, columns and languages of the files, the proposed stages, and the next command."""
     facts, source = proposal.facts, proposal.facts.source
     for path in source.paths:
         yield f"source      {path}"

@@ -132,7 +132,7 @@ def test_an_error_names_the_line_and_the_closest_match(
 def test_invalid_recipe_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="a recipe must be a mapping"):
         load(tmp_path, "- just\n- a list\n")
-    with pytest.raises(RecipeError, match="'stages' is missing"):
+    with pytest.raises(RecipeError, match="stages must be a list"):
         load(tmp_path, "name: x\nsource: {path: x}\nstages: language\n")
     with pytest.raises(RecipeError, match=r"web\.yaml"):
         Recipe.load(tmp_path / "wbe.yaml")

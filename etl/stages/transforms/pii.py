@@ -59,7 +59,7 @@ class Pii(Transform):
     find: Annotated[tuple[Kind, ...], Field(strict=False)] = KINDS
     """The kinds of personal data to find."""
     action: Literal["mask", "reject"] = "mask"
-    """Whether to ``mask`` what is found or to ``reject`` the document."""
+    """Whether to ``mask`` personal data or to ``reject`` the document."""
     masks: Masks = Masks()
     """The replacement of each kind."""
     public_ips_only: bool = True
