@@ -54,8 +54,8 @@ def init(
 ) -> None:
     """Inspect files and write a recipe for them.
 
-    A few files of each format are opened. Its comments give the formats, columns and languages. Edit the recipe,
-    and check it with `etl plan`.
+    A few files of each format are opened. Comments give their formats, columns and languages. Edit the
+    recipe, and check it with `etl plan`.
     """
     from etl.errors import RecipeError
     from etl.recipe.propose import propose_recipe

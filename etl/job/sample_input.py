@@ -10,7 +10,7 @@ import pyarrow as pa
 from etl.errors import SourceError, nearest_names
 from etl.recipe.recipe import Recipe
 from etl.schemas import RAW
-from etl.sources import Source, Split
+from etl.sources import Columns, Source, Split
 from etl.sources.peek import peek
 from etl.sources.read import read_first
 from etl.sources.spread import Spread
@@ -116,6 +116,8 @@ class _MissingColumnError(SourceError):
 
 def _check_columns(split: Split, source: Source, warnings: list[str]) -> None:
     """Raise an error for a missing column, or warn if records of the format may lack it."""
+    if split.format == "delta":  # the table's schema was checked; a file may lack a column
+        return
     records = peek(split, _ROWS_PER_FORMAT)
     names = [*dict.fromkeys(name for record in records for name in record)]
     columns = source.columns
@@ -128,15 +130,9 @@ def _check_columns(split: Split, source: Source, warnings: list[str]) -> None:
         if split.format == "jsonl" and use != "text":
             warnings.append(f"{split.uri}: the first records have no key {name!r}; {hint}")
             continue
-        raise _MissingColumnError(
-            f"there is no column {name!r} ({use})"
-            if use != name
-            else f"there is no column {name!r}",
-            where=split.uri,
-            hint=f"{hint}; set it with --set source.columns.{use}=NAME"
-            if use in ("text", "id", "url")
-            else hint,
-        )
+        if use in Columns.model_fields:
+            hint = f"{hint}; set it with --set source.columns.{use}=NAME"
+        raise _MissingColumnError(f"there is no column {name!r}", where=split.uri, hint=hint)
 
 
 def _stage_warnings(recipe: Recipe, reasons: Mapping[str, int], documents: int) -> Iterable[str]:
