@@ -22,6 +22,7 @@ from etl.cli.commands import (
     duplicates,
     export,
     history,
+    init,
     lineage,
     logs,
     losses,
@@ -38,6 +39,7 @@ from etl.cli.commands import (
     schema,
     show,
     shuffle,
+    stages,
     status,
     submit,
     trace,
@@ -47,9 +49,10 @@ from etl.cli.commands import (
     warm,
 )
 from etl.cli.progress import WaitingLines
-from etl.errors import TokenlakeError, error_line
+from etl.errors import TokenlakeError, error_line, one_line
 
 COMMANDS: Final = (
+    init,
     run,
     submit,
     cluster,
@@ -58,6 +61,7 @@ COMMANDS: Final = (
     plan,
     status,
     recipes,
+    stages,
     schema,
     certificates,
     history,
@@ -99,12 +103,24 @@ class _Commands(TyperGroup):
                 raise
             typer.echo(output.labelled("error:", error, colour="red"), err=True)
             raise typer.Exit(output.FAILED) from error
+        except ModuleNotFoundError as error:
+            from etl.loader import torch_error
+
+            missing = torch_error(error)
+            if ctx.params.get("debug") or missing is None:
+                raise
+            typer.echo(output.labelled("error:", missing, colour="red"), err=True)
+            raise typer.Exit(output.FAILED) from error
         except Exception as error:
             if ctx.params.get("debug") or not _is_of_damaged_file(error):
                 raise
-            what = f"a file cannot be read ({error_line(error)})"
-            typer.echo(output.labelled("error:", what, colour="red"), err=True)
-            typer.echo("  hint: `etl verify LAKE` names the files that are damaged", err=True)
+            if isinstance(error, OSError) and error.filename is not None:
+                what = f"{one_line(str(error.filename))}: {error.strerror}"
+                typer.echo(output.labelled("error:", what, colour="red"), err=True)
+            else:
+                what = f"a file cannot be read ({error_line(error)})"
+                typer.echo(output.labelled("error:", what, colour="red"), err=True)
+                typer.echo("  hint: `etl verify LAKE` names the files that are damaged", err=True)
             raise typer.Exit(output.FAILED) from error
 
 

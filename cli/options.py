@@ -173,7 +173,7 @@ def load_recipe(
     no_python: bool,
     warn: Callable[[str], None] = warn,
 ) -> "Recipe":
-    """Load a recipe with the settings of the command line, and warn about the Python code it runs.
+    """Load a recipe with the settings of the command line; warn about Python code and the tokenizer.
 
     Raises RecipeError if it names Python code and ``no_python`` is set. That code is not imported here.
     """
@@ -184,6 +184,11 @@ def load_recipe(
         loaded.without_python()
     for code in loaded.code:
         warn(f"the recipe runs Python code: {code}")
+    if loaded.uses_sample_tokenizer:
+        warn(
+            "the tokenizer is that of the sample, which fits no model: "
+            "give your own with --set tokenize.tokenizer=FILE"
+        )
     return loaded
 
 

@@ -29,6 +29,7 @@ _MAX_ITEMS_SHOWN = 8
 _MIN_FOLDED_CHARS = 20
 _LABEL_WIDTH: Final = 12
 _LABEL: Final = re.compile(r"(?=.{10}  \S)[a-z]+(?: [a-z]+)*(?=  )")
+_MIN_WIDTH = 40  # of folded text
 
 
 def print_result(
@@ -150,6 +151,41 @@ def cell(value: Any) -> str:
         value = value.hex()
     text = " ".join(str(value).split()) if value is not None else "-"
     return text if len(text) <= _MAX_CELL_CHARS else f"{text[: _MAX_CELL_CHARS - 3]}..."
+
+
+def fold(text: str, *, indent: int = 0) -> list[str]:
+    """Return a text as lines of the terminal's width, the second and later ones indented.
+
+    >>> fold("one two")
+    ['one two']
+    """
+    width = max(shutil.get_terminal_size().columns, _MIN_WIDTH)
+    return textwrap.wrap(
+        text,
+        width,
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def cut(line: str) -> str:
+    """Return a line that is no longer than the terminal is wide.
+
+    >>> len(cut("word " * 100)) <= max(shutil.get_terminal_size().columns, 40)
+    True
+    """
+    width = max(shutil.get_terminal_size().columns, _MIN_WIDTH)
+    return line if len(line) <= width else f"{line[: width - 3]}..."
+
+
+def reflow(text: str) -> Iterator[str]:
+    """Yield the lines of a docstring, with paragraphs and list items folded to the terminal's width."""
+    for index, paragraph in enumerate(text.split("\n\n")):
+        if index:
+            yield ""
+        for item in paragraph.replace("\n- ", "\0- ").split("\0"):
+            yield from fold(" ".join(item.split()), indent=2 if item.startswith("- ") else 0)
 
 
 def evenness(even: "Evenness") -> str:

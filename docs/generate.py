@@ -6,14 +6,14 @@ Run with ``make docs``; a test fails while a generated file is out of date.
 import ast
 import inspect
 import json
+import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from etl.recipe.json_schema import json_schema
+from etl.recipe.stage_reference import StageReference, list_stages
 from etl.sources import formats
-from etl.stages import STAGES, Filter, Stage, Transform
-from etl.stages.signals import SIGNALS
+from etl.stages import STAGES, Stage
 
 ROOT = Path(__file__).parent.parent
 
@@ -54,14 +54,9 @@ Imports point one way: `tests/test_layout.py` holds the layers.
 _STAGES_HEAD = """# Stages
 
 What a recipe's `stages` can be, in the order of this page: filters and transforms in any order, then each
-deduplication stage at most once, then `tokenize`. `make docs` writes this page from the classes.
-A setting without a default is required. Paths are relative to the recipe's folder.
+deduplication stage at most once, then `tokenize`. Paths are relative to the recipe's folder. `make docs`
+writes this page from the docstrings of the classes; `etl stages NAME` prints its section of a stage.
 """
-
-_UNIT_WORDS = {  # the last word of a setting's name -> its unit
-    **{name: name for name in ("bytes", "lines", "seconds", "sentences", "words")},
-    "chars": "code points",
-}
 
 
 def module_map() -> str:
@@ -95,14 +90,14 @@ def formats_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def stage_reference() -> str:
+def stages_page() -> str:
     """Return the page ``docs/stages.md``: a section for each stage with its docstring and settings."""
-    groups: dict[str, list[str]] = {}
-    for kind, model in STAGES.items():
-        groups.setdefault(_group(model), []).append("\n".join(_stage_lines(kind, model)))
-    sections = [_STAGES_HEAD]
-    for group in ("Filters", "Transforms", "Deduplication", "Tokenization"):
-        sections += [f"## {group}\n", *groups[group]]
+    sections, group = [_STAGES_HEAD], None
+    for stage in list_stages():
+        if stage.group != group:
+            group = stage.group
+            sections.append(f"## {group}\n")
+        sections.append("\n".join(_stage_lines(stage)))
     return "\n".join(sections)
 
 
@@ -127,83 +122,29 @@ def _as_markdown(text: str) -> str:
     return text.replace("``", "`")
 
 
-def _group(model: type[Stage]) -> str:
-    if issubclass(model, Filter):
-        return "Filters"
-    if issubclass(model, Transform):
-        return "Transforms"
-    return "Deduplication" if model.phase == "dedup" else "Tokenization"
-
-
-def _stage_lines(kind: str, model: type[Stage]) -> Iterator[str]:
-    path = Path(inspect.getfile(model)).relative_to(Path(inspect.getfile(Stage)).parent)
-    yield f"### {kind}\n"
-    text = inspect.cleandoc(model.__doc__ or "").partition("\n\n>>>")[0]
-    yield text.replace("``", "`") + "\n"
-    if model.shorthand is not None:
-        yield f"A bare value sets `{model.shorthand}`, as in `{kind}: VALUE`."
+def _stage_lines(stage: StageReference) -> Iterator[str]:
+    path = Path(inspect.getfile(STAGES[stage.kind])).relative_to(
+        Path(inspect.getfile(Stage)).parent
+    )
+    yield f"### {stage.kind}\n"
+    yield _as_markdown(stage.about) + "\n"
+    if stage.shorthand is not None:
+        yield f"A bare value sets `{stage.shorthand}`, as in `{stage.kind}: VALUE`."
     yield f"Code: `etl/stages/{path}`.\n"
-    yield "| setting | type | default | unit |"
-    yield "|---|---|---|---|"
-    schema = model.model_json_schema()
-    for name, setting in schema["properties"].items():
-        if name != "kind":
-            default = f"`{json.dumps(setting['default'])}`" if "default" in setting else ""
-            type_name = _type_name(setting, schema)
-            unit = _unit(name) if type_name.startswith(("integer", "number")) else ""
-            yield f"| `{name}` | {type_name} | {default} | {unit} |"
+    for setting in stage.settings:
+        default = "required" if setting.default is None else f"default `{setting.default}`"
+        facts = [setting.type, default, *([f"in {setting.unit}"] if setting.unit else [])]
+        item = f"- `{setting.name}` ({', '.join(facts)}): {_as_markdown(setting.about)}"
+        yield textwrap.fill(
+            item, 118, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+        )
     yield ""
-
-
-def _type_name(setting: dict[str, Any], schema: dict[str, Any]) -> str:
-    """Return the type of a JSON Schema in words.
-
-    >>> _type_name({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}]}, {})
-    'integer >= 1 or null'
-    """
-    if "$ref" in setting:
-        definition = schema["$defs"][setting["$ref"].rpartition("/")[2]]
-        return f"mapping of {', '.join(f'`{name}`' for name in definition['properties'])}"
-    if "anyOf" in setting:
-        return " or ".join(dict.fromkeys(_type_name(form, schema) for form in setting["anyOf"]))
-    if "enum" in setting or "const" in setting:
-        return " or ".join(f"`{value}`" for value in setting.get("enum", [setting.get("const")]))
-    if setting["type"] == "array":
-        return f"list of {_in_brackets(_type_name(setting['items'], schema))}"
-    if setting["type"] == "object":
-        values = [
-            setting.get("additionalProperties"),
-            *setting.get("patternProperties", {}).values(),
-        ]
-        names = [_type_name(value, schema) for value in values if value]
-        return f"mapping to {_in_brackets(names[0])}"
-    signs = {"exclusiveMinimum": ">", "minimum": ">=", "exclusiveMaximum": "<", "maximum": "<="}
-    limits = [f"{sign} {setting[name]}" for name, sign in signs.items() if name in setting]
-    return " ".join([setting["type"], ", ".join(limits)]).strip()
-
-
-def _in_brackets(type_name: str) -> str:
-    return f"({type_name})" if " " in type_name else type_name
-
-
-def _unit(name: str) -> str:
-    """Return the unit of a number: that of the signal it limits, or the last word of its name.
-
-    >>> _unit("min_mean_word_length"), _unit("max_word_chars"), _unit("min_words_per_line"), _unit("seed")
-    ('code points per word', 'code points', 'words', '')
-    """
-    limited = name.removeprefix("min_").removeprefix("max_")
-    if limited != name:
-        for signal in (limited, f"num_{limited}"):
-            if signal in SIGNALS:
-                return SIGNALS[signal].unit
-    return _UNIT_WORDS.get(name.partition("_per_")[0].rpartition("_")[2], "")
 
 
 GENERATED: dict[str, Callable[[], str]] = {
     "docs/formats.md": formats_page,
     "docs/modules.md": module_map,
-    "docs/stages.md": stage_reference,
+    "docs/stages.md": stages_page,
     "schemas/recipe.schema.json": recipe_schema,
 }
 """File -> the function that returns its content."""

@@ -2,10 +2,10 @@
 
 >>> import etl
 >>> functions = sorted(name for name in etl.__all__ if name.islower())
->>> print(*functions[:9])
-apply commit_losses diff graph history optimize read read_table repair
->>> print(*functions[9:])
-report run sample shuffle sweep trace tune vacuum verify write
+>>> print(*functions[:10])
+apply commit_losses diff graph history make_trial optimize propose_recipe read read_table
+>>> print(*functions[10:])
+repair report run sample shuffle sweep trace tune vacuum verify write
 """
 
 from importlib import import_module
@@ -25,10 +25,12 @@ if TYPE_CHECKING:
     from etl.job.progress import RunReport
     from etl.job.run import run
     from etl.job.shuffle import ShuffleReport, ShuffleSettings, shuffle
+    from etl.job.trial import make_trial
     from etl.maintenance.commit_losses import commit_losses
     from etl.maintenance.optimize import optimize
     from etl.maintenance.repair import repair
     from etl.maintenance.vacuum import vacuum
+    from etl.recipe.propose import propose_recipe
     from etl.recipe.recipe import Recipe
     from etl.sources import Columns, Source
 
@@ -48,7 +50,9 @@ _MODULES = {
     "diff": "etl.audit.lineage_graph",
     "graph": "etl.audit.lineage_graph",
     "history": "etl.audit.lineage_graph",
+    "make_trial": "etl.job.trial",
     "optimize": "etl.maintenance.optimize",
+    "propose_recipe": "etl.recipe.propose",
     "read": "etl.dataframe",
     "read_table": "etl.dataframe",
     "repair": "etl.maintenance.repair",
@@ -79,7 +83,9 @@ __all__ = [
     "diff",
     "graph",
     "history",
+    "make_trial",
     "optimize",
+    "propose_recipe",
     "read",
     "read_table",
     "repair",

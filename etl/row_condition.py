@@ -32,6 +32,9 @@ _MAX_PARTS: Final = 250
 """Columns, words and operators in a condition. Polars crashes at a chain of 500 ``||``, and the time for
 chains and lists of columns grows with their square: 0.5 s for 250 (measured with Polars 2.1)."""
 
+_OPERATORS: Final = {"&": "AND", "|": "OR", "!": "NOT", "`": "the name without quotes"}
+"""An operator of other languages -> that of SQL."""
+
 _SHOWN_CHARS: Final = 200  # of a condition in an error
 
 
@@ -82,7 +85,11 @@ def _parts(condition: str) -> Iterator[tuple[str, str]]:
     """Yield the words and operators outside string literals, with the name of their group in _TOKEN."""
     for match in _TOKEN.finditer(condition):
         if token := match["comment"] or match["other"]:
-            raise ValueError(f"{_shown(condition)} contains {token!r}, which is not allowed here")
+            word = _OPERATORS.get(token)
+            hint = "" if word is None else f"; write {word}"
+            raise ValueError(
+                f"{_shown(condition)} contains {token!r}, which is not allowed here{hint}"
+            )
         if match.lastgroup is not None:
             yield match[match.lastgroup], match.lastgroup
 

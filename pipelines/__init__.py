@@ -11,12 +11,13 @@ The programs are ``tour.py``, which ``make demo`` runs, and ``train_ddp.py``, wh
 
 from pathlib import Path
 
-_HERE = Path(__file__).parent
+FOLDER = Path(__file__).parent
+"""The folder of the shipped recipes and of the sample."""
 
 
 def list_recipes() -> list[str]:
     """Return the names of the shipped recipes, sorted."""
-    return sorted(file.stem for file in _HERE.glob("*.yaml"))
+    return sorted(file.stem for file in FOLDER.glob("*.yaml"))
 
 
 def find_recipe(name: str) -> Path:
@@ -25,4 +26,4 @@ def find_recipe(name: str) -> Path:
         raise FileNotFoundError(
             f"no shipped recipe is named {name!r}; the shipped recipes are {', '.join(list_recipes())}"
         )
-    return _HERE / f"{name}.yaml"
+    return FOLDER / f"{name}.yaml"

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from etl.job.cost_estimate import Estimate
     from etl.job.plan import Plan
     from etl.job.prices import Prices
+    from etl.job.sample_input import InputSample
     from etl.loader.order.evenness import Evenness
     from etl.recipe.recipe import Recipe, Step
     from etl.stages import Stage
@@ -38,27 +39,40 @@ def plan(  # noqa: PLR0913 - one parameter per option
     replace_changed: options.ReplaceChanged = False,
     no_python: options.NoPython = False,
     prices: options.Prices = None,
+    reads_sample: Annotated[
+        bool,
+        typer.Option(
+            "--sample/--no-sample", help="Read a few documents of each format, and judge them."
+        ),
+    ] = True,
     as_json: options.AsJson = False,
 ) -> None:
-    """Print what a run would do and cost, without doing it."""
+    """Print what a run would do and cost, without doing it.
+
+    The first documents of a few files are read, to check the columns and to show what the stages decide.
+    """
     from etl.job.cost_estimate import estimate_cost
     from etl.job.plan import make_plan
     from etl.job.prices import Prices, cost_of
+    from etl.job.sample_input import sample_input
 
     known = Prices.load(prices)
     loaded = options.load_recipe(
         recipe, sources=sources, lake=lake, settings=settings, no_python=no_python
     )
     run_plan = make_plan(loaded, rebuild=rebuild, replace_changed=replace_changed)
+    sample = sample_input(loaded, run_plan.splits) if reads_sample and run_plan.splits else None
     estimate, even = estimate_cost(run_plan), _evenness(run_plan)
     if as_json:
         cost = {**asdict(estimate), "cost": asdict(cost_of(estimate.usage, known))}
-        whole = {**facts(run_plan), "evenness": even, "estimate": cost}
+        whole = {**facts(run_plan), "sample": sample, "evenness": even, "estimate": cost}
         output.print_result(whole, lines, as_json=True)
         return
     output.print_result(run_plan, lines)
     if even is not None:
         typer.echo(f"evenness    tokens as read by default: {output.evenness(even)}")
+    if sample is not None:
+        output.print_result(sample, sample_lines)
     if run_plan.has_work():
         output.print_result(estimate, lambda each: _estimate(each, known))
 
@@ -115,9 +129,11 @@ def lines(plan: "Plan") -> Iterator[str]:
         from etl.stages.tokenize import Encoder
 
         encoder = Encoder.of(recipe.tokenize_stage)
+        yield f"tokenizer   {recipe.tokenize_stage.tokenizer}"
+        yield f"vocabulary  {output.many(encoder.record().vocab_size, 'token')}"
         reason = encoder.fallback
         fallback = f"tokenizers, 30 to 90 times slower: {reason}"
-        yield f"tokenizer   {'gigatoken' if reason is None else fallback}"
+        yield f"encoder     {'gigatoken' if reason is None else fallback}"
         if spelled := encoder.engine.spelled_by_model():
             yield f"warning     texts can contain {', '.join(spelled[:3])}: the model has it as a word"
     for other in plan.others:
@@ -134,6 +150,21 @@ def lines(plan: "Plan") -> Iterator[str]:
         yield "nothing to do"
 
 
+def sample_lines(sample: "InputSample") -> Iterator[str]:
+    """Yield what the stages decide on a few documents, and what is wrong with the input."""
+    yield ""
+    documents, files = output.many(sample.documents, "document"), output.many(sample.files, "file")
+    ratio = f", {sample.kept / sample.documents:.0%} kept" if sample.documents else ""
+    yield f"sample      {documents} of {files}{ratio}"
+    width = max((len(verdict.reason or "kept") for verdict in sample.verdicts), default=0)
+    for verdict in sample.verdicts:
+        yield output.cut(
+            f"  {verdict.reason or 'kept':<{width}}  {' '.join((verdict.text or '').split())}"
+        )
+    for warning in sample.warnings:
+        yield from output.fold(f"warning     {warning}", indent=12)
+
+
 def _estimate(estimate: "Estimate", prices: "Prices") -> Iterator[str]:
     yield ""
     memory = estimate.memory_per_worker
@@ -147,7 +178,7 @@ def _tables(plan: "Plan") -> Iterator[str]:
         if step in plan.begin:
             state += ", will be created" if version is None else ", will be rebuilt"
         stages = " -> ".join(stage.kind for stage in _stages(plan.recipe, step)) or "no stages"
-        yield f"{step:<11} {stages}; {state}"
+        yield from output.fold(f"{step:<11} {stages}; {state}", indent=12)
 
 
 def _stages(recipe: "Recipe", step: "Step") -> "tuple[Stage, ...]":

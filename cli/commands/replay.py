@@ -1,13 +1,11 @@
 """`etl replay`: print the documents and the text of a training batch."""
 
 from collections.abc import Iterator
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from etl.cli import options, output
-from etl.errors import LoaderError
 
 if TYPE_CHECKING:
     from etl.loader.replay import Passage, Replay
@@ -59,11 +57,6 @@ def replay(  # noqa: PLR0913 - one parameter per option
     Helps to explain a spike of the loss. Give the state that the loader saved or, for a single table in
     default shuffle order, the numbers that the loader was opened with.
     """
-    if find_spec("torch") is None:
-        raise LoaderError(
-            "the library torch is not installed", hint="pip install 'tokenlake[train]'"
-        )
-
     from etl.loader import Shard, TokenDataset, TokenMixture
     from etl.loader.replay import open_saved, read_state
     from etl.loader.replay import replay as replay_batch

@@ -25,6 +25,7 @@ def _time_limit() -> float:
     epilog=options.examples(
         "etl run demo --lake lake",
         "etl run web.yaml --source 's3://crawl/*.parquet' --set gopher_quality.min_words=80",
+        "etl run web.yaml --limit 10000",
         "etl run web.yaml --cluster tcp://scheduler:8786",
         "etl run web.yaml --cluster k8s:cluster.yaml --workers auto",
     )
@@ -48,6 +49,18 @@ def run(  # noqa: PLR0913 - one parameter per option
             default_factory=options.LibraryDefault(_time_limit),
         ),
     ],
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Try the recipe on about N records, in the lake LAKE-trial."
+        ),
+    ] = None,
+    share: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PERCENT", help="Try it on a part of the text, e.g. 1%, in the lake LAKE-trial."
+        ),
+    ] = None,
     rebuild: options.Rebuild = False,
     replace_changed: options.ReplaceChanged = False,
     no_python: options.NoPython = False,
@@ -56,12 +69,16 @@ def run(  # noqa: PLR0913 - one parameter per option
 ) -> None:
     """Run a recipe: read, filter, deduplicate, tokenize, commit.
 
-    Run it again to continue a run that was stopped, or to add new input files.
+    Run it again to continue a run that was stopped, or to add new input files. With --limit or --share it
+    reads only the start of files (and of parts of large ones) and writes to LAKE-trial, never to LAKE.
     """
     from etl.compute.cluster import Cluster
     from etl.job.run import run as run_recipe
 
     wanted = options.parse_workers(workers)
+    part = _parse_share(share)
+    if limit is not None and part is not None:
+        raise typer.BadParameter("give --limit or --share, not both")
     with run_lines(sys.stderr, log_format) as progress:
         loaded = options.load_recipe(
             recipe,
@@ -71,6 +88,11 @@ def run(  # noqa: PLR0913 - one parameter per option
             no_python=no_python,
             warn=progress.warn,
         )
+        if limit is not None or part is not None:
+            from etl.job.trial import make_trial
+
+            loaded, rebuild = make_trial(loaded, limit=limit, share=part), True
+            progress.note(f"trial      {loaded.lake}")
         try:
             report = run_recipe(
                 loaded,
@@ -92,6 +114,23 @@ def run(  # noqa: PLR0913 - one parameter per option
         progress.warn(f"no checkpoint of {table} was written: {error}")
     if not report.ok:
         raise typer.Exit(output.QUARANTINED)
+
+
+def _parse_share(text: str | None) -> float | None:
+    """Return the number of a share such as `1%` or `0.01`; raise BadParameter if it is not in (0, 1].
+
+    >>> _parse_share("1%"), _parse_share("0.5")
+    (0.01, 0.5)
+    """
+    if text is None:
+        return None
+    try:
+        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 1:
+        raise typer.BadParameter(f"{text!r} is not a share, such as 1%", param_hint="--share")
+    return value
 
 
 def lines(report: "RunReport") -> Iterator[str]:

@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 
 from etl import schemas, storage
 from etl.delta.table import Table
-from etl.errors import TableError
 from etl.lake.leases import Lease, all_leases
+from etl.lake.missing_tables import no_lake_error
 from etl.lake.open_table import find_table
 from etl.lake.quarantine import Quarantine, Quarantined
 from etl.lake.run_state import RunState
@@ -85,9 +85,7 @@ def lake_status(lake: str, *, now: datetime | None = None) -> LakeStatus:
     found = {name: find_table(url, name) for name in SPECS}
     tables = {name: table for name, table in found.items() if table is not None}
     if not tables and not jobs:
-        raise TableError(
-            "no lake at this URL", where=url, hint="check the URL; `etl run` creates lakes"
-        )
+        raise no_lake_error(url)
     live = {job.run.run_id for job in jobs if job.is_alive and job.run is not None}
     return LakeStatus(
         lake=url,

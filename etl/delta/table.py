@@ -71,10 +71,9 @@ class Table:
         except FileNotFoundError:
             return False
         except StorageError as error:
-            hint = "check the URL and the credentials in the environment"
-            raise StorageError(
-                f"cannot be reached ({error.what})", where=storage.normalize(url), hint=hint
-            ) from error
+            url = storage.normalize(url)
+            what = f"cannot be reached ({error.what})"
+            raise StorageError(what, where=url, hint=storage.access_hint(url)) from error
         return any(
             log_segment.version_of_commit_file(name) >= 0 or name.endswith(".parquet")
             for name in names

@@ -8,6 +8,7 @@ from typing import Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from etl.errors import RecipeError
 from etl.recipe.validation_errors import explain_errors
 from etl.recipe.yaml_file import RecipeFile
 from etl.schemas import Usage
@@ -35,6 +36,9 @@ class Prices(BaseModel):
     @classmethod
     def load(cls, path: str | os.PathLike[str] | None = None) -> "Prices":
         """Read a file, by default the shipped one; raises RecipeError with file and line."""
+        if path is not None and not Path(path).is_file():
+            hint = "`--prices` takes a YAML file: see etl/job/prices.yaml"
+            raise RecipeError("prices file not found", where=os.fspath(path), hint=hint)
         file = RecipeFile.read(SHIPPED if path is None else path)
         try:
             return cls.model_validate(file.data)

@@ -5,8 +5,9 @@ from typing import get_args
 
 from etl import schemas, storage
 from etl.delta.table import Table
-from etl.errors import DamagedLogError
+from etl.errors import DamagedLogError, TableError
 from etl.lake.commit_info import check_format
+from etl.lake.missing_tables import hint_for_missing_table
 
 
 def open_table(url: str, version: int | datetime | None = None) -> Table:
@@ -21,6 +22,11 @@ def open_table(url: str, version: int | datetime | None = None) -> Table:
     except DamagedLogError as error:
         hint = f"`etl repair {lake} --yes` restores the log; `etl run` then does lost work again"
         raise DamagedLogError(error.what, where=error.where, hint=hint) from error
+    except TableError as error:
+        if Table.exists(url):
+            raise
+        hint = hint_for_missing_table(storage.normalize(url))
+        raise TableError(error.what, where=error.where, hint=hint) from error
     check_format(table)
     return table
 

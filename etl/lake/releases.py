@@ -18,7 +18,8 @@ from etl.delta.table import Table
 from etl.errors import LoaderError, TableError
 from etl.lake.commit_info import fields_of, input_versions
 from etl.lake.leases import active_leases, store_time
-from etl.lake.open_table import open_table
+from etl.lake.missing_tables import no_lake_error
+from etl.lake.open_table import find_table, open_table
 from etl.lake.table_specs import open_tables
 from etl.storage import checked_json
 
@@ -94,6 +95,8 @@ def list_releases(lake: str) -> list[Release]:
     releases, damaged = read_releases(lake)
     if damaged:
         raise damaged[0]
+    if not releases and find_table(storage.normalize(lake), "documents") is None:
+        raise no_lake_error(storage.normalize(lake))
     return releases
 
 
@@ -260,9 +263,7 @@ def _tables_of_version(lake: str, version: int | None) -> dict[str, Table]:
     urls = {name: storage.join(lake, name) for name in schemas.RELEASED_TABLES}
     existing = [name for name, url in urls.items() if Table.exists(url)]
     if not existing:
-        raise TableError(
-            "no lake at this URL", where=lake, hint="check the URL; `etl run` creates lakes"
-        )
+        raise no_lake_error(lake)
     last = "tokens" if "tokens" in existing else existing[0]
     tables = {last: open_table(urls[last], version)}
     versions = _versions_read_by(tables[last])

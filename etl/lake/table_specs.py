@@ -9,7 +9,7 @@ import pyarrow as pa
 from etl import schemas
 from etl.delta.layout import Layout
 from etl.delta.table import Table
-from etl.errors import TableError
+from etl.lake.missing_tables import no_lake_error
 from etl.lake.open_table import find_table
 from etl.schemas import TableName
 
@@ -148,7 +148,5 @@ def open_tables(lake: str) -> dict[str, Table]:
     # Those made from others come first: the versions that they name exist when the others are opened.
     tables = {name: find_table(lake, name) for name in reversed(SPECS)}
     if tables["documents"] is None:
-        raise TableError(
-            "no lake at this URL", where=lake, hint="check the URL; `etl run` creates lakes"
-        )
+        raise no_lake_error(lake)
     return {name: table for name in SPECS if (table := tables[name]) is not None}

@@ -21,6 +21,7 @@ from etl.lake import leases
 from etl.lake.keys_table import KeysTable
 from etl.lake.ledger import Ledger, open_ledger
 from etl.lake.lineage_record import maintenance_record
+from etl.lake.missing_tables import no_lake_error
 from etl.lake.open_table import find_table
 from etl.lake.rewrite_files import FileGroup, merge_files
 from etl.lake.table_specs import KEYS, SPECS, TableSpec
@@ -60,7 +61,9 @@ def optimize(lake: str, *, target_bytes: int = TARGET_BYTES) -> list[Optimized]:
                 groups = _group_files(url, spec, ledger, target_bytes)
                 results.append(_compact(ledger, groups, spec.layout, lease))
     if not results:
-        raise TableError("no tables to compact", where=url, hint="check the URL")
+        if find_table(url, "documents") is None:
+            raise no_lake_error(url)
+        raise TableError("no tables to compact", where=url, hint="documents are not compacted")
     return results
 
 

@@ -30,6 +30,7 @@ from etl.delta.data_file import is_data_file
 from etl.delta.table import Table
 from etl.errors import ConflictError, TableError
 from etl.lake import leases, releases, scratch
+from etl.lake.missing_tables import no_lake_error
 from etl.lake.open_table import find_table
 from etl.lake.table_specs import SPECS
 from etl.storage import uploads
@@ -89,7 +90,7 @@ def vacuum(lake: str, *, retain: timedelta = RETAIN, delete: bool = False) -> Va
         )
     names = [name for name in SPECS if Table.exists(storage.join(url, name))]
     if not names:
-        raise TableError("no lake at this URL", where=url, hint="check the URL")
+        raise no_lake_error(url)
     # The order matters. The lease is taken before the releases are listed: see etl/lake/releases.py. The
     # files are listed before the leases and the logs, so the job that wrote a listed file holds a lease, has
     # committed the file, or is dead.

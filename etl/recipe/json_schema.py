@@ -1,4 +1,4 @@
-"""The JSON Schema of a recipe file, derived from the models."""
+"""The JSON Schema of a recipe file, derived from the models; docstrings of fields are the descriptions."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def json_schema() -> dict[str, Any]:
     }
     schema["properties"]["stages"] = {
         "type": "array",
-        "description": "The stages to apply to each document, in order.",
+        "description": schema["properties"]["stages"]["description"],
         "items": {"anyOf": [{"enum": list(STAGES)}, named]},
     }
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
@@ -34,9 +34,10 @@ def json_schema() -> dict[str, Any]:
 def _forms_of_settings(settings: dict[str, Any], shorthand: str | None) -> dict[str, Any]:
     """Return the schema of what may follow a stage's name: its settings, one bare value, or nothing."""
     settings["properties"].pop("kind")
+    about = settings.pop("description")
     forms = [settings]
     if shorthand is not None:
         forms.append({k: v for k, v in settings["properties"][shorthand].items() if k != "title"})
     if not settings.get("required"):
         forms.append({"type": "null"})
-    return {"anyOf": forms} if len(forms) > 1 else settings
+    return {"description": about, **({"anyOf": forms} if len(forms) > 1 else settings)}

@@ -10,9 +10,9 @@ from typing import Any, Final, Literal, Self, get_args
 
 import pyarrow as pa
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
+from pydantic import ValidationError, field_validator, model_validator
 
-from etl import storage
+from etl import pipelines, storage
 from etl.errors import RecipeError
 from etl.recipe.overrides import override
 from etl.recipe.relative_paths import resolve_paths
@@ -20,6 +20,7 @@ from etl.recipe.stage_list import StageList, parse_stage, settings_of_record
 from etl.recipe.validation_errors import explain_errors
 from etl.recipe.variables import expand_variables
 from etl.recipe.yaml_file import RecipeFile
+from etl.settings_files.settings import Settings
 from etl.sources import Source
 from etl.stages import STAGES, SpecialTokens, Stage, Tokenize
 from etl.stages.base import PHASES, Phase, Rejected
@@ -39,7 +40,7 @@ _AFTER_DOCUMENTS: Final = tuple(
 """The kinds of the stages of later phases, in the order of a recipe: at most one of each kind."""
 
 
-class Recipe(BaseModel):
+class Recipe(Settings):
     """A source, the stages to apply to it, and the lake to write to.
 
     >>> recipe = Recipe(name="demo", source={"path": "data/*.parquet"}, stages=["dedup_exact"])
@@ -47,14 +48,18 @@ class Recipe(BaseModel):
     ['dedup_exact']
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
     name: str
+    """The name of the recipe, for reports."""
     source: Source
+    """What to read."""
     lake: str | None = None
+    """The URL or path of the folder to write the tables to; ``--lake`` overrides it."""
     seed: int = 0
+    """The seed of all random choices that have no seed of their own."""
     rejected: Rejected = Rejected()
+    """What to store of rejected documents."""
     stages: StageList
+    """The stages to apply to each document, in order."""
 
     @model_validator(mode="before")
     @classmethod
@@ -135,6 +140,14 @@ class Recipe(BaseModel):
     def tokenize_stage(self) -> Tokenize | None:
         """The tokenize stage, or None."""
         return next((s for s in self.stages if isinstance(s, Tokenize)), None)
+
+    @property
+    def uses_sample_tokenizer(self) -> bool:
+        """Whether it tokenizes with the tokenizer of the shipped sample, but reads something else."""
+        stage, folder = self.tokenize_stage, f"{pipelines.FOLDER}/"
+        if stage is None or not stage.tokenizer.startswith(folder):
+            return False
+        return not all(path.startswith(folder) for path in self.source.paths)
 
     @property
     def references(self) -> dict[str, tuple[Reference, ...]]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Final
 
 from pydantic import BaseModel, ValidationError
 
@@ -11,6 +12,12 @@ from etl.settings_files import validation_errors
 from etl.settings_files.validation_errors import Location, keys_of, names_of_model
 from etl.stages import STAGES
 from etl.stages.limits_by_language import ByLanguage
+
+_OPTIONS: Final = {
+    "source.path": "--source URL: the files to read",
+    "stages.tokenize.tokenizer": "--set tokenize.tokenizer=FILE: a tokenizer.json",
+}
+"""Setting that a shipped recipe leaves open -> the option that sets it."""
 
 
 def explain_errors(
@@ -24,7 +31,12 @@ def explain_errors(
     ``recipe`` is the model that the file does not fit. ``settings`` are the ``key=value`` overrides, which
     have no line.
     """
-    return validation_errors.explain_errors(error, file, partial(_names_in, recipe), settings)
+    explained = validation_errors.explain_errors(error, file, partial(_names_in, recipe), settings)
+    for detail in error.errors(include_url=False):
+        option = _OPTIONS.get(".".join(keys_of(detail["loc"])))
+        if option is not None and detail["input"] in (None, ""):
+            return RecipeError(explained.what, where=explained.where, hint=f"pass {option}")
+    return explained
 
 
 def _names_in(recipe: type[BaseModel], location: Location) -> list[str]:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Self
 
@@ -32,9 +33,13 @@ class RecipeFile(YamlFile):
         stages = self.data.get("stages")
         if not isinstance(stages, list):
             where = f"{self.path}:{self.line(('stages',))}"
-            raise RecipeError(
-                "stages must be a list", where=where, hint="begin each stage with a dash"
-            )
+            near = get_close_matches("stages", map(str, self.data), n=1)
+            if "stages" not in self.data and near:
+                where = f"{self.path}:{self.line(near)}"
+                raise RecipeError(f"unknown key {near[0]!r}", where=where, hint="write `stages:`")
+            what = "stages must be a list" if "stages" in self.data else "'stages' is missing"
+            hint = "write `stages:`, and each stage on a line that begins with `- `; `[]` for none"
+            raise RecipeError(what, where=where, hint=hint)
         if len(stages) > _MAX_STAGES:
             where = f"{self.path}:{self.line(('stages', _MAX_STAGES))}"
             raise RecipeError(f"{len(stages)} stages, but at most {_MAX_STAGES}", where=where)
@@ -57,6 +62,9 @@ def _find_recipe(path: str) -> Path:
         return file
     if path in pipelines.list_recipes():
         return pipelines.find_recipe(path)
+    if file.is_dir():
+        hint = "a recipe is a YAML file: `etl init --source URL` writes one for your files"
+        raise RecipeError("the recipe is a folder", where=path, hint=hint)
     siblings = [p.name for p in file.parent.glob("*.y*ml")] if file.parent.is_dir() else []
-    hint = nearest_names(file.name, [*siblings, *pipelines.list_recipes()])
-    raise RecipeError("recipe file not found", where=path, hint=hint)
+    near = nearest_names(file.name, sorted([*siblings, *pipelines.list_recipes()]))
+    raise RecipeError("recipe file not found", where=path, hint=near)

@@ -11,6 +11,11 @@ from etl.settings_files.yaml_file import YamlFile
 
 _SHOWN_CHARS = 200
 _SHOWN_ERRORS = 20
+_EXPECTED = {
+    **dict.fromkeys(("model_type", "model_attributes_type", "dict_type"), "must be a mapping"),
+    "tuple_type": "must be a list",
+}
+"""Type of an error of pydantic -> what to say instead of its message, which has terms of Python."""
 
 Location = Sequence[str | int]
 """Where a value is in a file, as pydantic gives it: keys, indexes, and names of union branches."""
@@ -54,6 +59,7 @@ def explain_errors(
 def _explain(detail: Any, names_in: Callable[[Location], list[str]], where: str) -> RecipeError:
     location, value = tuple(detail["loc"]), detail["input"]
     name = _dotted(location)
+    last = name.rpartition(".")[2]
     hint = None
     match detail["type"]:
         case "extra_forbidden":
@@ -63,18 +69,35 @@ def _explain(detail: Any, names_in: Callable[[Location], list[str]], where: str)
             tag = str(detail["ctx"]["tag"])
             what, hint = f"unknown stage {tag!r}", nearest_names(tag, names_in(location))
         case "missing":
-            what = f"{name!r} is missing"
+            what, hint = f"{name!r} is missing", f"write `{last}: ...`"
         case "value_error":
             text = detail["msg"].removeprefix("Value error, ")
             what = f"{name}: {text}" if name else text
         case kind:
-            what = f"{name}: {detail['msg'][0].lower()}{detail['msg'][1:]}, not {_shown(value)}"
+            expected = _EXPECTED.get(kind, f"{detail['msg'][0].lower()}{detail['msg'][1:]}")
+            what = f"{name}: {expected}, not {_shown(value)}"
             if kind == "string_type" and isinstance(value, bool):
                 hint = "YAML reads yes, no, on and off as booleans: put quotes around them"
             elif kind in ("model_type", "model_attributes_type", "dict_type"):
                 key = next(iter(names_in(location)), "key")
-                hint = f"write a mapping, as in `{name}: {{{key}: ...}}`"
+                hint = f"write a mapping, as in `{last}: {{{key}: ...}}`"
+            elif kind == "tuple_type":
+                shown = f"[{value}]" if isinstance(value, str) else "[...]"
+                hint = f"write a list, as in `{last}: {shown}`"
+            elif kind in ("float_type", "int_type") and isinstance(value, str):
+                hint = _hint_for_number(value)
     return RecipeError(what, where=where, hint=hint)
+
+
+def _hint_for_number(text: str) -> str | None:
+    """Return the number that a text means, if it is in quotes or a percentage.
+
+    >>> _hint_for_number("10%"), _hint_for_number("5"), _hint_for_number("many")
+    ('write 0.1', 'write 5, without quotes', None)
+    """
+    if re.fullmatch(r"\d+(\.\d+)?%", text):
+        return f"write {float(text[:-1]) / 100:g}"
+    return f"write {text}, without quotes" if re.fullmatch(r"-?\d+(\.\d+)?", text) else None
 
 
 def names_of_model(names: Sequence[str], model: type[BaseModel] | None) -> list[str]:

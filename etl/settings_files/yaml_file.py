@@ -95,7 +95,10 @@ def _compose(text: str, where: str, *, has_lines: bool) -> yaml.Node | None:
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line if error.problem_mark else 0
         what = f"invalid YAML: {error.problem}"
-        raise RecipeError(what, where=_at(where, line, has_lines=has_lines)) from error
+        has_tab = "\t" in text.splitlines()[line] if line < len(text.splitlines()) else False
+        hint = "indent with spaces: YAML does not allow tabs" if has_tab else None
+        where = _at(where, line, has_lines=has_lines)
+        raise RecipeError(what, where=where, hint=hint) from error
     except (yaml.YAMLError, ValueError) as error:
         raise RecipeError(f"cannot be read ({error})", where=where) from error
     if root is not None:

@@ -17,7 +17,8 @@ from etl.sources.formats import FORMATS, delta, detect_format
 from etl.sources.formats.delta import ReadBefore
 from etl.sources.parts import KnownPart, is_complete
 from etl.sources.settings import Source
-from etl.sources.split import Split
+from etl.sources.split import Format, Split
+from etl.sources.trial import choose_part
 
 _CONCURRENT_FOOTERS = 16
 _FILES_PER_CHUNK = 1024
@@ -75,7 +76,25 @@ def list_source(source: Source, before: ReadBefore | None = None) -> SourceListi
     removed = {uri: what for uri, what in removed.items() if uri not in files}
     split_bytes = max(source.split_bytes, _coarser_split_bytes(files.values()))
     source = source.model_copy(update={"split_bytes": split_bytes})
-    return SourceListing(_cut_files(iter(files.values()), source, before), removed, moves)
+    splits = _cut_files(iter(files.values()), source, before)
+    if source.limit is not None or source.share is not None:
+        splits = choose_part(splits, source)
+    return SourceListing(splits, removed, moves)
+
+
+def list_files(paths: Sequence[str], format_: Format | None = None) -> list[Split]:
+    """Return the files that paths name, each as one split, without opening them.
+
+    Unlike ``list_splits``, it needs no names of columns. Raises the same errors.
+    """
+    files: dict[str, Split] = {}
+    for path in paths:
+        if format_ == "delta" or (format_ is None and _is_table(path)):
+            listed: Iterable[Split] = delta.list_live_files(path)
+        else:
+            listed = _list_files(path, Source(path=path, format=format_))
+        files |= {split.uri: split for split in listed}
+    return [*files.values()]
 
 
 def number_splits(splits: Iterable[Split], counts: Iterable[int | None]) -> Iterator[Split]:
@@ -153,7 +172,7 @@ def _hint_for_missing(path: str) -> str:
     """Return a hint with similar names near a local path; a bucket may be too long to list."""
     url = storage.normalize(path)
     if not storage.is_local(url):
-        return "check the URL, and that the credentials allow listing it"
+        return f"{storage.access_hint(url)}; the credentials must allow listing it"
     missing = storage.local_path(url)
     folder = missing.parent
     while not folder.is_dir():

@@ -7,10 +7,14 @@ import pyarrow as pa
 
 from etl import storage
 from etl.errors import SourceError, StorageError, error_line
+from etl.schemas import RAW
 from etl.sources import batches
 from etl.sources.formats import FORMATS
 from etl.sources.settings import Source
 from etl.sources.split import Split
+from etl.sources.trial import take_part
+
+_FIRST_BYTES = 1 << 20  # of a batch of first records
 
 
 def read_split(split: Split, source: Source, *, batch_bytes: int = 16 << 20) -> Iterator[pa.Table]:
@@ -24,7 +28,24 @@ def read_split(split: Split, source: Source, *, batch_bytes: int = 16 << 20) -> 
     with _listed_file(split):
         tables = FORMATS[split.format].read(split, source, batch_bytes=batch_bytes)
         checked = (batches.check_texts(table, source.max_text_bytes) for table in tables)
-        yield from batches.bound_batches(checked, batch_bytes)
+        bounded = batches.bound_batches(checked, batch_bytes)
+        is_part = split.max_rows is not None or split.max_text_bytes is not None
+        yield from take_part(bounded, split) if is_part else bounded
+
+
+def read_first(split: Split, source: Source, max_rows: int) -> pa.Table:
+    """Return the first records of a split as a table of schema ``schemas.RAW``, without reading the rest.
+
+    Raises SourceError as ``read_split`` does.
+    """
+    tables = [RAW.empty_table()]
+    missing = max_rows
+    for table in read_split(split, source, batch_bytes=_FIRST_BYTES):
+        tables.append(table.slice(0, missing))
+        missing -= tables[-1].num_rows
+        if missing <= 0:
+            break
+    return pa.concat_tables(tables)
 
 
 def count_records(split: Split) -> int:

@@ -3,9 +3,10 @@
 import os
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from etl.errors import nearest_names
+from etl.settings_files.settings import Settings
 from etl.sources.split import Format
 
 
@@ -21,36 +22,41 @@ _Text = Annotated[str, Field(min_length=1)]
 _Texts = Annotated[tuple[_Text, ...], Field(min_length=1)]
 
 
-class Columns(BaseModel):
+class Columns(Settings):
     """The input columns that hold the text, the user's own id and the URL; None if the input has none."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
     text: _Text = "text"
+    """The column that holds the text."""
     id: _Text | None = None
+    """The column that holds your own id of a document; null if there is none."""
     url: _Text | None = None
+    """The column that holds the URL; null if there is none."""
 
 
-class Source(BaseModel):
+class Source(Settings):
     """The input of a recipe: its files, their format, and the columns to read.
 
     >>> Source(path="s3://crawl/*.parquet", columns=Columns(text="content")).identity()["columns"]
     {'text': 'content', 'id': None, 'url': None}
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
     path: Annotated[_Text | _Texts, BeforeValidator(_as_tuple)]
     """A URL, a glob, a folder, or several of them."""
     format: Format | None = None
-    """The format of the files. None: by the extension of each file; a folder with a ``_delta_log`` is a Delta
+    """The format of the files. null: by the extension of each file; a folder with a ``_delta_log`` is a Delta
     table. With ``warc`` (WARC and WET files), the text is the page of a record; with ``text``, each file is
     one document."""
     columns: Annotated[Columns, Field(strict=False)] = Columns()
+    """The columns to read. WARC and plain text files have no columns: their text, id and URL are known."""
     metadata: Annotated[Literal["all"] | tuple[_Text, ...], BeforeValidator(_as_tuple)] = ()
     """Other input columns to keep, as one JSON object per row with sorted keys."""
     version: Annotated[int, Field(ge=0)] | None = None
-    """The version of a Delta table. None: the newest."""
+    """The version of a Delta table. null: the newest."""
+    limit: Annotated[int, Field(gt=0)] | None = None
+    """Read only about this many records, at most, from the start of files at equal distances. For trials."""
+    share: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Read only this share of the text, about, from the start of each file (of each split of a file that can
+    be cut). For trials."""
     split_bytes: Annotated[int, Field(gt=0)] = 32 << 20
     """How much text a split has, about: files with more are cut, if the format allows it. Input of more than
     32 TB of text is cut into a million larger splits. The size may change between the runs of a lake."""
@@ -65,6 +71,12 @@ class Source(BaseModel):
         if isinstance(value, str) and value not in formats:
             raise ValueError(f"unknown format {value!r}: {nearest_names(value, formats)}")
         return value
+
+    @model_validator(mode="after")
+    def _is_one_part(self) -> "Source":
+        if self.limit is not None and self.share is not None:
+            raise ValueError("set limit or share, not both")
+        return self
 
     @model_validator(mode="after")
     def _only_a_table_has_a_version(self) -> "Source":

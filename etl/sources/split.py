@@ -48,6 +48,9 @@ class Split:
     partition: tuple[tuple[str, Any], ...] = ()  # columns whose values are in the Delta log
     version: int | None = None  # of the Delta table, at which the file was live
 
+    max_rows: int | None = None  # read no more records
+    max_text_bytes: int | None = None  # read no more after this much text
+
     @property
     def is_whole(self) -> bool:
         """Whether the split is the whole file."""

@@ -5,8 +5,8 @@ from typing import Any, ClassVar, Final, Literal, Self, get_args
 
 import polars as pl
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict
 
+from etl.settings_files.settings import Settings
 from etl.storage.file_sets import FileSet, describe_path
 
 Phase = Literal["documents", "dedup", "tokens"]
@@ -50,10 +50,8 @@ def _columns_read(rules: Rules) -> list[str]:
     return list(dict.fromkeys(n for rule in rules.values() for n in rule.meta.root_names()))
 
 
-class Stage(BaseModel):
-    """One step of a recipe: a frozen model that rejects unknown keys and does not coerce types."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+class Stage(Settings):
+    """One step of a recipe."""
 
     kind: str
     phase: ClassVar[Phase] = "documents"
@@ -157,7 +155,7 @@ class Transform(Stage):
         raise NotImplementedError
 
 
-class Rejected(BaseModel):
+class Rejected(Settings):
     """What the table stores about rejected documents besides their address and reason.
 
     ``signals``: all signals, also those of stages after the one that rejected the document. Without them a
@@ -165,7 +163,8 @@ class Rejected(BaseModel):
     the stage that rejected the document.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
     signals: bool = True
+    """Whether to store all signals of rejected documents, which ``etl tune`` needs; without them,
+    a run is faster."""
     text: bool = False
+    """Whether to store the text of rejected documents."""

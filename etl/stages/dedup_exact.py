@@ -30,7 +30,9 @@ class DedupExact(DedupStage):
 
     kind: Literal["dedup_exact"] = "dedup_exact"
     normalize: Normalize = "whitespace"
+    """What texts are compared by: up to white space (``whitespace``), or byte for byte (``none``)."""
     against: Against = ()
+    """Other lakes: documents equal to one that they keep are rejected."""
 
     def identity(self) -> dict[str, Any]:
         """Return the settings, with ``against`` as written in the recipe if it is set."""

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from etl.schemas import SIGNATURE
+from etl.settings_files.settings import Settings
 from etl.stages.dedup import DedupStage
 from etl.stages.reference_list import Against, Reference
 
@@ -22,18 +23,19 @@ _SIMILARITIES: Final = (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)  # points of 
 Count = Annotated[int, Field(ge=1)]
 
 
-class KeepRule(BaseModel):
+class KeepRule(Settings):
     """How to choose the best of several near-duplicates; exactly one of the fields is set.
 
     ``highest`` and ``lowest`` name a numeric column of ``documents`` (null is worst); ``sources`` are
     patterns of input files in the order of preference, such as ``["*/wiki/*", "*/web/*"]`` (others last).
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
     highest: str | None = None
+    """A numeric column of ``documents`` whose highest value is kept."""
     lowest: str | None = None
+    """A numeric column of ``documents`` whose lowest value is kept."""
     sources: Annotated[tuple[str, ...], Field(strict=False)] | None = None
+    """Patterns of input files in the order of preference."""
 
     @model_validator(mode="after")
     def _check_one(self) -> "KeepRule":
@@ -82,16 +84,27 @@ class DedupMinhash(DedupStage):
 
     kind: Literal["dedup_minhash"] = "dedup_minhash"
     ngram: Count = 5
+    """How many words (or characters) a shingle has."""
     unit: Literal["words", "chars"] = "words"
+    """What shingles consist of: words or characters."""
     bands: Count = 14
+    """Number of bands; more find more pairs."""
     rows: Count = 8
-    min_similarity: Annotated[float, Field(gt=0, le=1)] = 0.8  # Rae et al. 2021 (Gopher), A.1.1
+    """Numbers in each band; more find fewer dissimilar pairs."""
+    min_similarity: Annotated[float, Field(gt=0, le=1)] = 0.8
+    """The lowest similarity of duplicates, up to 1; 0.8 as in Gopher (Rae et al. 2021, A.1.1)."""
     verify: Literal["exact", "near_limit", "estimate"] = "exact"
+    """How the similarity of a candidate pair is found: ``exact``, ``near_limit`` or ``estimate``."""
     keep: Literal["first", "longest"] | KeepRule = "first"
+    """Which of several duplicates is kept: the ``first`` by address, the ``longest``, or by a rule."""
     fold_digits: bool = True
+    """Whether all digits are equal."""
     fold_accents: bool = True
+    """Whether accents are ignored."""
     seed: Annotated[int, Field(ge=0)] = 0
+    """Another seed gives other hash functions."""
     against: Against = ()
+    """Other lakes: documents similar to one that they keep are rejected."""
 
     @model_validator(mode="after")
     def _check_size(self) -> "DedupMinhash":

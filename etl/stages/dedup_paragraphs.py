@@ -41,10 +41,15 @@ class DedupParagraphs(DedupStage):
     kinds = (CUT, SHORT)
     identity_key = "units"
     unit: Unit = "paragraphs"
+    """What is compared: paragraphs, lines, or runs of sentences."""
     ignore: Annotated[tuple[Ignore, ...], Field(strict=False)] = ("space",)
+    """What does not count when units are compared: ``case``, ``space``, ``digits``."""
     min_chars: int = Field(default=50, ge=0)
+    """Shorter units are always kept."""
     span: int = Field(default=3, ge=1)
+    """How many sentences are compared together, with ``unit: sentences``; three as in C4."""
     min_rest_chars: int = Field(default=200, ge=0)
+    """Reject a document that loses text if fewer code points remain."""
 
     @property
     def joint(self) -> int:

@@ -23,7 +23,12 @@ class ByLanguage(Filter):
     """
 
     words: Words = "segments"
+    """What counts as a word: ``segments`` as spaCy splits the document's language, ``dictionary`` likewise
+    with dictionaries for Chinese, Japanese and Korean (extra ``segmenters``), or ``spaces`` between white
+    space."""
     languages: LimitsTable | dict[str, dict[str, int | float | None]] | None = None
+    """Limits per language that replace those below, as in ``{de: {min_words: 30}}``; or ``fineweb2``,
+    FineWeb-2's limits for 32 languages."""
 
     @field_validator("languages", mode="before")
     @classmethod

@@ -2,16 +2,18 @@
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field
+
+from etl.settings_files.settings import Settings
 
 
-class Reference(BaseModel):
+class Reference(Settings):
     """Another lake and a version of its ``documents`` table; None is the newest version."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
     lake: str
+    """The URL or path of the other lake."""
     version: Annotated[int, Field(ge=0)] | None = None
+    """A version of its ``documents``; null is the newest."""
 
 
 def _as_references(value: Any) -> Any:

@@ -60,13 +60,22 @@ class Tokenize(Stage):
     paths: ClassVar[tuple[str, ...]] = ("tokenizer",)
 
     tokenizer: str
+    """The path or URL of a tokenizer.json: that of the model to be trained."""
     append_eos: bool = True
+    """Whether a document ends with ``eos_token``."""
     prepend_bos: bool = False
+    """Whether a document begins with ``bos_token``."""
     eos_token: str | None = None
+    """The token that ends a document; by default the tokenizer's common name for it."""
     bos_token: str | None = None
+    """The token that begins a document; by default the tokenizer's common name for it."""
     special_tokens: Literal["text", "keep", "reject"] = "text"
+    """What to do with text that spells a special token: encode it as ``text``, ``keep`` it as the token, or
+    ``reject`` the document."""
     fast: bool = True
+    """Whether to use gigatoken where it can load the tokenizer; it gives the same ids."""
     archive: bool = False
+    """Whether to compress the table as far as possible, for storage rather than training."""
 
     def identity(self) -> dict[str, Any]:
         """Return the settings with the file's sha256 in place of its path, so that the file can be moved.

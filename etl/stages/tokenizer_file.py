@@ -22,7 +22,8 @@ def read_tokenizer(path: str) -> bytes:
     raise TokenizerError(
         "the tokenizer file does not exist",
         where=path,
-        hint="give the path or URL of a tokenizer.json, not of its folder, and not a model name",
+        hint="give the path or URL of a tokenizer.json, not of its folder, and not a model name; "
+        "`hf download ORG/MODEL tokenizer.json --local-dir .` downloads it",
     )
 
 

@@ -17,7 +17,13 @@ from etl.storage.files import (
     start_writing,
     write_bytes,
 )
-from etl.storage.filesystem import delta_options, endpoint_of, filesystem, store_timeout
+from etl.storage.filesystem import (
+    access_hint,
+    delta_options,
+    endpoint_of,
+    filesystem,
+    store_timeout,
+)
 from etl.storage.listing import (
     FileInfo,
     file_info,
@@ -41,6 +47,7 @@ from etl.storage.urls import (
 
 __all__ = [
     "FileInfo",
+    "access_hint",
     "check_conditional_writes",
     "convert_write_errors",
     "create_if_absent",

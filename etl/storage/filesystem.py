@@ -38,6 +38,24 @@ _AZURE_OPTIONS = {
 }
 """Field of a connection string -> option of delta-rs."""
 
+_S3 = (
+    "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or AWS_PROFILE); for a store other than AWS also "
+    "AWS_ENDPOINT_URL, and AWS_REGION if it needs one"
+)
+_GOOGLE = "GOOGLE_APPLICATION_CREDENTIALS"
+_AZURE = (
+    "AZURE_STORAGE_CONNECTION_STRING, or AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY"
+)
+_VARIABLES: Final = {
+    **dict.fromkeys(("s3", "s3a"), _S3),
+    **dict.fromkeys(("gs", "gcs"), _GOOGLE),
+    **dict.fromkeys(("az", "abfs", "abfss"), _AZURE),
+}
+"""Protocol -> the environment variables with credentials."""
+
+_NEED_A_LOGIN: Final = ("ftp", "sftp", "ssh", "smb", "hdfs", "webhdfs")
+"""Protocols of fsspec that the environment cannot configure."""
+
 _DELTA_REQUEST_S = 30.0  # the default of delta-rs for one request
 
 
@@ -59,14 +77,14 @@ def filesystem(url: str, *, retry: bool = True) -> fsspec.AbstractFileSystem:
     # A cached listing may be out of date, and the cache is not thread-safe.
     if protocol in CREATE_ONLY_OPTIONS:
         options["use_listings_cache"] = False
+    hint = "local paths and s3:// work as installed; gs:// needs tokenlake[gs], az:// tokenlake[az]"
+    if protocol in _NEED_A_LOGIN:
+        raise StorageError(f"no filesystem for {protocol}://", where=url, hint=hint)
     try:
         fs = fsspec.filesystem(protocol, **options)
     except (ImportError, ValueError) as error:
-        raise StorageError(
-            f"no filesystem for {protocol}:// ({error})",
-            where=url,
-            hint="local paths and s3:// work as installed; gs:// needs tokenlake[gs], az:// tokenlake[az]",
-        ) from error
+        what = f"no filesystem for {protocol}:// ({error})"
+        raise StorageError(what, where=url, hint=hint) from error
     if protocol in ("s3", "s3a") and fs.session is None:  # it has sent no request yet
         fs.session = counting_session()
     if fs.async_impl:
@@ -112,6 +130,14 @@ def delta_options(url: str) -> dict[str, str]:
         if fields.get("BlobEndpoint", "").startswith("http://"):
             options["azure_allow_http"] = "true"
     return options
+
+
+def access_hint(url: str) -> str:
+    """Return what to check if a URL cannot be reached, such as the variables with credentials."""
+    if is_local(url):
+        return "check the path and its permissions"
+    variables = _VARIABLES.get(get_protocol(url))
+    return "check the URL" if variables is None else f"check the URL, and set {variables}"
 
 
 def store_timeout() -> float:

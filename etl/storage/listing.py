@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from etl.errors import StorageError, error_line
-from etl.storage.filesystem import filesystem
+from etl.storage.filesystem import access_hint, filesystem
 from etl.storage.time_limit import call
 from etl.storage.urls import (
     WILDCARDS,
@@ -60,7 +60,8 @@ def find_files(pattern: str) -> list[FileInfo]:
             entries = [entry]
         entries = [fs.info(entry["name"]) if entry.get("islink") else entry for entry in entries]
     except Exception as error:  # each filesystem raises its own types: botocore, OSError and others
-        raise StorageError(f"cannot be listed ({error_line(error)})", where=url) from error
+        what = f"cannot be listed ({error_line(error)})"
+        raise StorageError(what, where=url, hint=access_hint(url)) from error
     return sorted(_visible_files(url, root, entries), key=lambda file: file.uri)
 
 
@@ -85,7 +86,8 @@ def walk_files(folder: str) -> Iterator[FileInfo]:
     except StorageError:
         raise
     except Exception as error:
-        raise StorageError(f"cannot be listed ({error_line(error)})", where=url) from error
+        what = f"cannot be listed ({error_line(error)})"
+        raise StorageError(what, where=url, hint=access_hint(url)) from error
 
 
 def file_info(uri: str) -> FileInfo | None:
@@ -97,7 +99,8 @@ def file_info(uri: str) -> FileInfo | None:
     try:
         entry = _info(fs, uri)
     except Exception as error:
-        raise StorageError(f"cannot be reached ({error_line(error)})", where=uri) from error
+        what = f"cannot be reached ({error_line(error)})"
+        raise StorageError(what, where=uri, hint=access_hint(uri)) from error
     if entry is None or entry["type"] != "file":
         return None
     return _file_info(uri, fs._strip_protocol(uri), entry)
@@ -108,7 +111,8 @@ def is_folder(url: str) -> bool:
     try:
         entry = _info(filesystem(url), url)
     except Exception as error:
-        raise StorageError(f"cannot be reached ({error_line(error)})", where=url) from error
+        what = f"cannot be reached ({error_line(error)})"
+        raise StorageError(what, where=url, hint=access_hint(url)) from error
     return entry is not None and entry["type"] == "directory"
 
 
@@ -123,7 +127,8 @@ def file_sizes(folder: str) -> dict[str, int]:
     except (FileNotFoundError, NotADirectoryError) as error:
         raise FileNotFoundError(folder) from error
     except Exception as error:
-        raise StorageError(f"cannot be listed ({error_line(error)})", where=folder) from error
+        what = f"cannot be listed ({error_line(error)})"
+        raise StorageError(what, where=folder, hint=access_hint(folder)) from error
     files = (entry for entry in entries if entry["type"] == "file")
     return {entry["name"].rsplit("/", 1)[-1]: int(entry["size"]) for entry in files}
 

@@ -68,10 +68,17 @@ def test_the_version_is_printed_without_a_command() -> None:
     assert result.stdout == f"tokenlake {version('tokenlake')}\n"
 
 
-def test_replay_without_torch_names_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch", None)  # as if it were not installed
-    result = etl("replay", "lake", "--seq-len", 8)
-    assert result.exit_code == 1
+@pytest.mark.parametrize("words", [("replay", "lake", "--seq-len", 8), ("losses", "lake")])
+def test_without_torch_the_extra_to_install_is_named(words: tuple[object, ...]) -> None:
+    code = "import sys; sys.modules['torch'] = None; from etl.cli import main; main()"
+    result = subprocess.run(
+        [sys.executable, "-c", code, *map(str, words)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 1
     assert result.stdout == ""
     assert result.stderr == (
         "error: the library torch is not installed\n  hint: pip install 'tokenlake[train]'\n"
@@ -202,6 +209,8 @@ def test_an_interrupted_run_says_how_to_continue(recipe_file: Path, number: sign
         (("replay", "lake"), "give either --state FILE or --seq-len N"),
         (("replay", "a=x", "b=y", "--seq-len", "8"), "a mixture needs --state FILE"),
         (("tune", "lake"), "give --set KEY=VALUE or --sweep KEY=A,B,C"),
+        (("run", "demo", "--limit", "5", "--share", "1%"), "give --limit or --share, not both"),
+        (("run", "demo", "--share", "some"), "'some' is not a share, such as 1%"),
         (("release", "lake", "v1", "--version", "1", "--remove"), "not both"),
     ],
 )
@@ -221,6 +230,68 @@ def test_an_error_is_printed_with_its_hint_and_without_a_traceback(tmp_path: Pat
     assert "Traceback" not in result.stderr
     debug = etl("--debug", "history", tmp_path / "missing")
     assert type(debug.exception).__name__ == "TableError"
+
+
+_SOURCE = "source: {path: crawl, columns: {text: body}}"
+
+
+@pytest.mark.parametrize(
+    ("recipe", "where", "hint"),
+    [
+        (f"name: x\n{_SOURCE}\nstage: [c4]", "web.yaml:3: unknown key 'stage'", "`stages:`"),
+        (f"name: x\n{_SOURCE}", "'stages' is missing", "`- `"),
+        (f"name: x\n{_SOURCE}\nstages: {{c4: }}", "stages must be a list", "`- `"),
+        (f"{_SOURCE}\nstages: []", "'name' is missing", "`name: ...`"),
+        ("name: x\nsource: crawl\nstages: []", "must be a mapping", "`source: {path: ...}`"),
+        (f"name: x\n{_SOURCE}\nstages: [language: de]", "must be a list", "`keep: [de]`"),
+        (f"name: x\n{_SOURCE}\nstages: [sample: 10%]", "valid number, not '10%'", "write 0.1"),
+        (f"name: x\n{_SOURCE}\nstages: [where: 'lang && b']", "contains '&'", "write AND"),
+        (f"name: x\n{_SOURCE}\nstages:\n\t- c4", "invalid YAML", "indent with spaces"),
+        (f"name: x\n{_SOURCE}\nstages: [tokenize: gpt2]", "does not exist", "hf download"),
+        ("name: x\nsource: {path: ftp://a/b}\nstages: []", "no filesystem for ftp", "s3://"),
+    ],
+)
+def test_a_mistake_in_a_recipe_has_a_hint(
+    recipe: str, where: str, hint: str, recipe_file: Path
+) -> None:
+    recipe_file.write_text(recipe)
+    result = etl("plan", recipe_file, "--lake", recipe_file.parent / "lake")
+    assert result.exit_code == 1
+    assert where in result.stderr
+    assert hint in result.stderr
+    assert result.stdout == ""
+
+
+def test_a_shipped_recipe_without_a_source_names_the_option(tmp_path: Path) -> None:
+    assert "--source URL" in etl("run", "fineweb", "--lake", tmp_path).stderr
+    result = etl("run", "pretokenize", "--lake", tmp_path, "--source", tmp_path)
+    assert "--set tokenize.tokenizer=FILE" in result.stderr
+
+
+def test_a_folder_is_not_a_recipe(tmp_path: Path) -> None:
+    assert "`etl init --source URL`" in etl("run", tmp_path).stderr
+
+
+def test_a_lake_for_a_table_and_a_table_for_a_lake_are_named(made: Recipe) -> None:
+    lake, table = str(made.lake), made.table_url("documents")
+    assert f"{table}, " in etl("history", lake).stderr
+    assert "did you mean 'tokens'?" in etl("show", f"{lake}/token").stderr
+    assert f"the table 'documents' of a lake: give {table.removesuffix('/documents')}" in (
+        etl("report", table).stderr
+    )
+    assert "this is a recipe" in etl("report", "web.yaml").stderr
+
+
+def test_missing_credentials_name_their_variables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    result = etl("plan", "pretokenize", "--source", "s3://a-bucket/*.parquet", "--lake", tmp_path)
+    assert result.exit_code == 1
+    result = etl("report", "s3://a-bucket/lake")
+    assert "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" in result.stderr
 
 
 def test_plan_takes_the_options_and_the_environment(recipe_file: Path, tmp_path: Path) -> None:
@@ -259,6 +330,75 @@ def test_plan_measures_how_evenly_the_tokens_are_read_without_torch(
     line = next(row for row in etl("plan", file).stdout.splitlines() if row.startswith("evenness"))
     assert f"{even['document_ratio']:.2f} times the variance of independent documents" in line
     assert facts("plan", file, "--lake", tmp_path / "new")["evenness"] is None
+
+
+def test_init_writes_a_recipe_that_plan_accepts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "raw").mkdir()
+    write_parquet(tmp_path / "raw" / "a.parquet", records(0, 40))
+    result = etl("init", "--source", "raw")
+    assert result.exit_code == 0, result.output
+    assert "columns     text: body, id: doc_id, url: link" in result.stdout
+    assert "run `etl plan recipe.yaml`" in result.stdout
+    assert facts("plan", "recipe.yaml")["sample"]["documents"] == 40
+    again = etl("init", "--source", "raw")
+    assert (again.exit_code, again.stdout) == (1, "")
+    assert "recipe.yaml: the file exists" in again.stderr
+    assert etl("init", "-", "--source", "raw").stdout == (tmp_path / "recipe.yaml").read_text()
+    (tmp_path / "recipes").mkdir()
+    assert etl("init", "recipes/web.yaml", "--source", "raw").exit_code == 0
+    assert facts("plan", "recipes/web.yaml")["lake"] == str(tmp_path / "lake")
+
+
+def test_plan_shows_sampled_verdicts_and_the_tokenizer(recipe_file: Path) -> None:
+    shown = etl("plan", recipe_file).stdout
+    assert "sample      32 documents of 1 file" in shown
+    assert "broken.parquet" in shown.partition("warning")[2]
+    assert "vocabulary  " in shown
+    assert "sample " not in etl("plan", recipe_file, "--no-sample").stdout
+    mistyped = etl("plan", recipe_file, "--set", "source.columns.text=boddy")
+    assert mistyped.exit_code == 1
+    assert "did you mean 'body'?" in mistyped.stderr
+
+
+def test_the_tokenizer_of_the_sample_is_a_warning(recipe_file: Path) -> None:
+    source = ("--source", recipe_file.parent / "crawl", "--set", "source.columns.text=body")
+    lake = ("--lake", recipe_file.parent / "lake")
+    assert "--set tokenize.tokenizer=FILE" in etl("plan", "gopher", *source, *lake).stderr
+    assert etl("plan", "demo", *lake).stderr == ""
+
+
+def test_a_trial_reads_a_part_and_writes_beside_the_lake(recipe_file: Path) -> None:
+    (recipe_file.parent / "crawl" / "broken.parquet").unlink()
+    lake = recipe_file.parent / "lake"
+    for part, most in ((("--limit", 5), 5), (("--share", "20%"), 39)):
+        result = etl("run", recipe_file, *part, "--workers", 1, "--json")
+        assert result.exit_code == 0, result.output
+        assert f"trial      {lake}-trial" in result.stderr
+        assert 0 < json.loads(result.stdout)["rows"] <= most
+    assert not lake.exists()
+    other = etl("plan", recipe_file, "--lake", f"{lake}-trial")
+    assert "created by a different recipe" in other.stderr
+
+
+def test_a_trial_never_replaces_a_lake(made: Recipe, tmp_path: Path) -> None:
+    file = tmp_path / "again.yaml"
+    file.write_text(made.model_dump_json(exclude_unset=True))
+    (tmp_path / "lake-trial").symlink_to(storage.local_path(storage.normalize(str(made.lake))))
+    result = etl("run", file, "--lake", tmp_path / "lake", "--limit", 5)
+    assert result.exit_code == 1
+    assert "is not that of a trial" in result.stderr
+
+
+def test_stages_are_listed_and_printed() -> None:
+    listed = facts("stages")
+    assert [stage["kind"] for stage in listed][-1] == "tokenize"
+    text = etl("stages", "language").stdout
+    assert "min_score  (number >= 0, <= 1 or null, default 0.65)" in text
+    assert max(map(len, text.splitlines())) <= 80
+    assert "did you mean 'language'?" in etl("stages", "langage").stderr
 
 
 def test_recipes_are_listed_and_printed() -> None:

@@ -274,7 +274,7 @@ def test_files_that_another_program_removes_are_left_out(
 
 
 def test_a_missing_lake_is_refused_and_the_lease_released(place: UPath) -> None:
-    with pytest.raises(TableError, match="no tables to compact"):
+    with pytest.raises(TableError, match="no lake at this URL"):
         optimize(str(place / "none"))
     assert not list((place / "none").glob("leases/*"))
 

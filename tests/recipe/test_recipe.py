@@ -1,6 +1,7 @@
 """Recipes: loading, validation errors with their lines, overrides, fingerprints, and the JSON Schema."""
 
 import json
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -369,7 +370,7 @@ stages:
         ("name: a\nsource: {path: &a [*a]}\nstages: []", "2: a value contains itself"),
         ("name: a\nsource: " + "[" * 5000 + "]" * 5000, "yaml:2: more than 100 levels of nesting"),
         ("name: " + "{a: " * 50_000, "more than 100 levels of nesting"),
-        ("name: " + "{a: " * 50 + "}" * 50, "stages must be a list"),
+        ("name: " + "{a: " * 50 + "}" * 50, "'stages' is missing"),
         ("name: [" + "1," * 200_000 + "]", "yaml:1: more than 100000 values"),
         ("name: a\nseed: 0x" + "9" * 6000, "yaml:2: '0x99999"),
         ("name: a\nseed: 1" + ":1" * 100_000, "yaml:2: '1:1:1:1"),
@@ -393,3 +394,22 @@ def test_malicious_yaml_is_refused(tmp_path: Path, text: str, message: str) -> N
         Recipe.load(tmp_path / "recipe.yaml")
     assert message in str(caught.value)
     assert len(str(caught.value)) < 2000
+
+
+def properties_of(schema: object, path: str = "") -> Iterator[tuple[str, dict[str, object]]]:
+    """Yield the properties of a JSON Schema and of the schemas in it, with their paths."""
+    if isinstance(schema, dict):
+        properties = schema.get("properties")
+        if isinstance(properties, dict):
+            yield from ((f"{path}.{name}", value) for name, value in properties.items())
+        for key, value in schema.items():
+            yield from properties_of(value, f"{path}.{key}")
+    elif isinstance(schema, list):
+        for value in schema:
+            yield from properties_of(value, path)
+
+
+def test_every_property_of_the_json_schema_is_described() -> None:
+    properties = dict(properties_of(json_schema()))
+    assert len(properties) > 150
+    assert [path for path, value in properties.items() if not value.get("description")] == []

@@ -39,6 +39,7 @@ class Shouting(Filter):
     paths = ("names",)
     thresholds = ("max_capital_ratio",)
     max_capital_ratio: float = Field(default=0.5, ge=0)
+    """Largest share of capitals."""
     names: str | None = None
     max_text_chars: int = 1000
 
@@ -81,11 +82,13 @@ for name, command in COMMANDS.items():
     print(json.dumps([name, result.output]))
 (stage,) = Recipe.load("paths.yaml").stages
 print(json.dumps(["paths", stage.names]))
-print(json.dumps(["docs", runpy.run_path(sys.argv[2])["stage_reference"]()]))
+print(json.dumps(["docs", runpy.run_path(sys.argv[2])["stages_page"]()]))
 """
 
 _COMMANDS = {
     "schema": ["schema"],
+    "stages": ["stages"],
+    "stage": ["stages", "shouting"],
     "plan": ["plan", "loud.yaml"],
     "unknown stage": ["plan", "misspelled.yaml"],
     "unknown setting": ["plan", "loud.yaml", "--set", "shouting.max_capital_rato=1"],
@@ -190,8 +193,15 @@ def test_the_stage_reference_has_it(outputs: dict[str, Any]) -> None:
     section = outputs["docs"].split("### shouting\n")[1].split("###")[0]
     assert "Keep documents that are not written in capitals." in section
     assert "Code: `etl/stages/filters/shouting.py`." in section
-    assert "| `max_capital_ratio` | number >= 0 | `0.5` |  |" in section
-    assert "| `max_text_chars` | integer | `1000` | code points |" in section
+    assert (
+        "- `max_capital_ratio` (number >= 0, default `0.5`): Largest share of capitals." in section
+    )
+    assert "- `max_text_chars` (integer, default `1000`, in code points):" in section
+
+
+def test_its_settings_are_printed(outputs: dict[str, Any]) -> None:
+    assert "shouting" in outputs["stages"]
+    assert "max_capital_ratio  (number >= 0, default 0.5)\n    Largest share" in outputs["stage"]
 
 
 def test_every_stage_has_a_golden_pair() -> None:

@@ -133,14 +133,18 @@ def test_allowed_functions_and_operators(condition):
     assert Where(keep=f"NOT ({condition})").reasons(table).to_pylist() == ["where.condition"]
 
 
-def test_false_and_null_are_rejected():
+def test_false_and_null_are_rejected_with_reasons_of_their_own():
     table = pa.table({"num_words": [1.0, 3.0, None]})
     where = Where(keep="num_words > 2", name="words")
-    assert where.reasons(table).to_pylist() == ["where.words", None, "where.words"]
+    assert where.reasons(table).to_pylist() == ["where.words", None, "where.words_unknown"]
+    where = Where(keep="num_words > 2")
+    assert where.reasons(table).to_pylist() == ["where.condition", None, "where.unknown"]
+    where = Where(keep="num_words > 2", unknown="keep")
+    assert where.reasons(table).to_pylist() == ["where.condition", None, None]
 
 
 def test_identity_contains_the_language_model_only_if_it_is_read():
     assert Where(keep="num_words > 1").identity() == {
-        "kind": "where", "keep": "num_words > 1", "name": "condition"
+        "kind": "where", "keep": "num_words > 1", "name": "condition", "unknown": "reject"
     }  # fmt: skip
     assert Where(keep="lang = 'de'").identity()["model"] == language_id.model_identity()["model"]

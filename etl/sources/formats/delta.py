@@ -98,6 +98,14 @@ def list_table(url: str, source: Source, before: ReadBefore | None) -> TableList
     return TableListing(listing.files, {**removed, **listing.removed}, moves)
 
 
+def list_live_files(url: str) -> list[Split]:
+    """Return the data files of a table's newest version, whatever its columns; raises as ``list_table``."""
+    try:
+        return [*_splits(open_external(url, None))]
+    except TableError as error:
+        raise SourceError(error.what, where=error.where, hint=error.hint) from error
+
+
 class _OlderFiles:
     """Files with the same rows as the live files of a table, among them files that were read before."""
 

@@ -55,10 +55,15 @@ class Decontaminate(Filter):
     paths = ("sets",)
     thresholds = ("min_hits",)
     sets: dict[Name, str] = Field(min_length=1, max_length=255)
+    """The files of each evaluation set: a name and a path, URL or glob."""
     column: str | dict[Name, str] = "text"
+    """The column that holds the text of the items: one name for all sets, or one per set."""
     ngram: int = Field(default=13, ge=1, le=100)
+    """How many words in a row must be equal; 13 as in GPT-3."""
     min_words: int = Field(default=8, ge=1)
+    """A shorter item is ignored; one of up to ``ngram`` words is matched as a whole."""
     min_hits: int = Field(default=1, ge=1)
+    """How many of a set's n-grams reject a document."""
 
     @model_validator(mode="after")
     def _check_settings(self) -> Self:

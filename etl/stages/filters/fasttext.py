@@ -40,11 +40,17 @@ class FastText(Filter):
     thresholds = ("min_score", "max_score")
     costly: ClassVar[bool] = True
     model: str
+    """The path or URL of a supervised fastText model (.bin or .ftz)."""
     label: Label | Annotated[tuple[Label, ...], Field(strict=False, min_length=1)]
-    name: str | None = Field(default=None, pattern=r"^[a-z][a-z0-9_]*$")  # default: the label
+    """The label whose probability is judged, or several of them."""
+    name: str | None = Field(default=None, pattern=r"^[a-z][a-z0-9_]*$")
+    """The part after ``fasttext_`` of the column's name; by default the label."""
     min_score: float | None = Field(default=None, ge=0, le=1)
+    """The lowest probability to keep, from 0 to 1; null means no limit."""
     max_score: float | None = Field(default=None, ge=0, le=1)
+    """The highest probability to keep, from 0 to 1; null means no limit."""
     max_chars: int | None = Field(default=None, ge=1)
+    """Classify only the first characters of a text; null means all."""
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:

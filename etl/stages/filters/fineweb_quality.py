@@ -29,10 +29,15 @@ class FinewebQuality(ByLanguage):
 
     kind: Literal["fineweb_quality"] = "fineweb_quality"
     min_terminal_line_ratio: float | None = 0.12
+    """Smallest share of lines that end a sentence."""
     quotes_end_lines: bool = False
-    max_short_line_ratio: float | None = 0.67  # lines of at most 30 characters
-    max_duplicate_text_ratio: float | None = 0.01  # characters in lines that repeat an earlier one
-    max_newline_word_ratio: float | None = 0.3  # line feeds per segment
+    """Whether a straight quotation mark ends a sentence, too."""
+    max_short_line_ratio: float | None = 0.67
+    """Largest share of lines of at most 30 characters."""
+    max_duplicate_text_ratio: float | None = 0.01
+    """Largest share of characters in lines that repeat an earlier one."""
+    max_newline_word_ratio: float | None = 0.3
+    """Most line feeds per word."""
 
     def rules(self) -> Rules:
         """Return the rules; the first that holds rejects the document as ``fineweb_quality.<name>``."""

@@ -40,15 +40,26 @@ class GopherQuality(ByLanguage):
 
     kind: Literal["gopher_quality"] = "gopher_quality"
     min_words: int | None = 50
+    """Fewest words of a document."""
     max_words: int | None = 100_000
+    """Most words of a document."""
     min_mean_word_length: float | None = 3.0
+    """Lowest mean length of its words."""
     max_mean_word_length: float | None = 10.0
-    max_symbol_word_ratio: float | None = 0.1  # '#' per word
-    max_ellipsis_word_ratio: float | None = 0.1  # '...' and '…' per word
+    """Highest mean length of its words."""
+    max_symbol_word_ratio: float | None = 0.1
+    """Most ``#`` per word."""
+    max_ellipsis_word_ratio: float | None = 0.1
+    """Most ``...`` and ``…`` per word."""
     max_bullet_line_ratio: float | None = 0.9
+    """Largest share of lines that begin with a bullet."""
     max_ellipsis_line_ratio: float | None = 0.3
-    min_alpha_word_ratio: float | None = 0.8  # words with a letter, per word
-    min_stop_words: int | None = 2  # distinct words among the, be, to, of, and, that, have, with
+    """Largest share of lines that end in an ellipsis."""
+    min_alpha_word_ratio: float | None = 0.8
+    """Smallest share of words that contain a letter."""
+    min_stop_words: int | None = 2
+    """Fewest distinct stop words: the, be, to, of, and, that, have, with; with ``languages``, those of the
+    document's language."""
 
     def rules(self) -> Rules:
         """Return the rules; the first that holds rejects the document as ``gopher_quality.<name>``."""

@@ -58,18 +58,31 @@ class GopherRepetition(ByLanguage):
 
     kind: Literal["gopher_repetition"] = "gopher_repetition"
     max_duplicate_paragraph_ratio: float | None = 0.3
+    """Largest share of paragraphs that repeat an earlier one."""
     max_duplicate_paragraph_char_ratio: float | None = 0.2
+    """Largest share of characters in such paragraphs."""
     max_duplicate_line_ratio: float | None = 0.3
+    """Largest share of lines that repeat an earlier one."""
     max_duplicate_line_char_ratio: float | None = 0.2
+    """Largest share of characters in such lines."""
     max_top_2gram_char_ratio: float | None = 0.2
+    """Largest share of characters in the most frequent run of 2 words."""
     max_top_3gram_char_ratio: float | None = 0.18
+    """Largest share of characters in the most frequent run of 3 words."""
     max_top_4gram_char_ratio: float | None = 0.16
+    """Largest share of characters in the most frequent run of 4 words."""
     max_duplicate_5gram_char_ratio: float | None = 0.15
+    """Largest share of characters in runs of 5 words that occur before."""
     max_duplicate_6gram_char_ratio: float | None = 0.14
+    """Largest share of characters in runs of 6 words that occur before."""
     max_duplicate_7gram_char_ratio: float | None = 0.13
+    """Largest share of characters in runs of 7 words that occur before."""
     max_duplicate_8gram_char_ratio: float | None = 0.12
+    """Largest share of characters in runs of 8 words that occur before."""
     max_duplicate_9gram_char_ratio: float | None = 0.11
+    """Largest share of characters in runs of 9 words that occur before."""
     max_duplicate_10gram_char_ratio: float | None = 0.1
+    """Largest share of characters in runs of 10 words that occur before."""
 
     def rules(self) -> Rules:
         """Return the rules; the first that holds rejects the document as ``gopher_repetition.<name>``."""

@@ -27,8 +27,10 @@ class Language(Filter):
     kind: Literal["language"] = "language"
     shorthand = "keep"
     keep: Annotated[tuple[str, ...], Field(strict=False)] | dict[str, Score | None] = ()
-    """Language codes: ISO 639-1, or ISO 639-3 where there is none."""
-    min_score: Score | None = 0.65  # None: any score
+    """Language codes to keep: ISO 639-1, or ISO 639-3 where there is none; empty keeps all. A mapping sets a
+    minimum score for each code; null means ``min_score``."""
+    min_score: Score | None = 0.65
+    """The lowest score of the language to keep, from 0 to 1; null allows any. The default is FineWeb's."""
 
     @field_validator("keep")
     @classmethod

@@ -11,9 +11,13 @@ class Length(Filter):
 
     kind: Literal["length"] = "length"
     min_chars: int | None = None
+    """Fewest code points of a document."""
     max_chars: int | None = None
+    """Most code points of a document."""
     min_words: int | None = None
+    """Fewest words of a document."""
     max_words: int | None = None
+    """Most words of a document."""
 
     def rules(self) -> Rules:
         """Return the rules; the first that holds rejects the document as ``length.<name>``."""

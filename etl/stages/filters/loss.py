@@ -41,11 +41,17 @@ class Loss(Filter):
     paths = ("lake",)
     thresholds = ("min", "max")
     lake: str
+    """The lake whose table `losses` holds what trainings have logged."""
     version: int = Field(ge=0)
+    """A version of that table."""
     run: str
+    """The name of the training."""
     epochs: Literal["last", "all"] = "last"
+    """Average the losses of the ``last`` epoch that has the document, or of ``all``."""
     min: float | None = None
+    """The lowest mean loss to keep; null means no limit."""
     max: float | None = None
+    """The highest mean loss to keep; null means no limit."""
 
     def columns(self) -> dict[str, str]:
         """Return the column ``loss``."""

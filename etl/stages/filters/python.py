@@ -51,13 +51,22 @@ class Python(Filter):
     paths = ("folder",)
     thresholds = ("min_score", "max_score")
     call: str = Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
+    """The function, as ``module:function``."""
     per: Literal["table", "document"] = "table"
-    name: str | None = Field(default=None, min_length=1)  # default: the function's name
-    folder: str = "."  # searched first for modules; by default beside the recipe
-    data: Paths = ()  # other files and folders beside the module that it reads
-    min_score: float | None = Field(default=None, allow_inf_nan=False)  # both limits are inclusive
+    """What the function takes: a ``table`` of many documents, or one ``document`` as a dict."""
+    name: str | None = Field(default=None, min_length=1)
+    """The name in reasons and of the score's column; by default the function's name."""
+    folder: str = "."
+    """The folder that is searched first for the module; by default the recipe's."""
+    data: Paths = ()
+    """Other files and folders beside the module that it reads."""
+    min_score: float | None = Field(default=None, allow_inf_nan=False)
+    """The lowest score to keep (inclusive); null means no limit."""
     max_score: float | None = Field(default=None, allow_inf_nan=False)
-    sees: Literal["kept", "all"] = "kept"  # all: rejected documents get a score too
+    """The highest score to keep (inclusive); null means no limit."""
+    sees: Literal["kept", "all"] = "kept"
+    """Which documents the function gets: those still ``kept``, or ``all``, so that rejected ones have a
+    score, too."""
 
     _is_copy: bool = PrivateAttr(default=False)
 

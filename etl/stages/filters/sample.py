@@ -35,8 +35,11 @@ class Sample(Filter):
     shorthand = "fraction"
     thresholds = ("fraction",)
     fraction: float = Field(ge=0, le=1)
+    """The share of documents to keep, from 0 to 1."""
     by: By = "row"
+    """What is hashed: documents with the same value are kept or rejected together."""
     seed: int = Field(default=0, ge=0, lt=1 << 64)
+    """Another seed chooses other documents."""
 
     def columns(self) -> dict[str, str]:
         """Return the column ``sample_position``."""

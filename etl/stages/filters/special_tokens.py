@@ -26,6 +26,7 @@ class SpecialTokens(Filter):
     paths: ClassVar[tuple[str, ...]] = ("tokenizer",)
 
     tokenizer: str
+    """The path or URL of the tokenizer.json that defines the special tokens."""
 
     def signals(self) -> list[str]:
         """Return ``text``."""

@@ -76,12 +76,19 @@ class Url(Filter):
     paths = ("domains", "hosts", "urls", "words", "soft_words", "substrings")
     thresholds = ("min_soft_words",)
     domains: Paths = ()
+    """Files of domains; each matches the host of a URL and all its subdomains."""
     hosts: Paths = ()
+    """Files of hosts; each matches that host only."""
     urls: Paths = ()
+    """Files of URLs; scheme, fragment and trailing slash are ignored."""
     words: Paths = ()
+    """Files of words; one of them in a URL rejects the document."""
     soft_words: Paths = ()
+    """Files of words of which a URL needs several to be rejected, see ``min_soft_words``."""
     min_soft_words: int = Field(default=2, ge=1)
+    """Number of ``soft_words`` in a URL that rejects the document; 2 as in RefinedWeb."""
     substrings: Paths = ()
+    """Files of strings that reject wherever they occur among the letters and digits of a URL."""
 
     def check(self) -> None:
         """Read the first entries of each list; raise RecipeError if one cannot match or be read."""

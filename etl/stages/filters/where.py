@@ -18,9 +18,15 @@ COLUMNS: Final = {
 }
 """The columns that an expression may read and their types."""
 
+_NAME: Final = "condition"
+
 
 class Where(Filter):
-    """Keep documents for which ``keep`` is true; if it is false or null, the reason is ``where.<name>``.
+    """Keep documents for which ``keep`` is true; if it is false, the reason is ``where.<name>``.
+
+    The expression is null if a column that it depends on is null: ``url NOT LIKE '%forum%'`` is null for a
+    document without a URL. Such a document is rejected as ``where.unknown`` (``where.<name>_unknown`` if the
+    stage has a name), or kept with ``unknown: keep``. ``coalesce(url, '') NOT LIKE '%forum%'`` is never null.
 
     ``keep`` is a Polars SQL expression over the columns of ``documents``, with the signals and, after a stage
     ``loss``, the loss. It can compare, calculate, match (LIKE, RLIKE) and call functions such as length and
@@ -34,7 +40,11 @@ class Where(Filter):
     kind: Literal["where"] = "where"
     shorthand = "keep"
     keep: str
-    name: str = Field(default="condition", min_length=1)
+    """The SQL expression that is true for documents to keep."""
+    name: str = Field(default=_NAME, min_length=1)
+    """The name in the reason of rejected documents: ``where.<name>``."""
+    unknown: Literal["reject", "keep"] = "reject"
+    """What to do with documents for which the expression is null."""
 
     @model_validator(mode="after")
     def _check_condition(self) -> Self:
@@ -42,8 +52,17 @@ class Where(Filter):
         return self
 
     def rules(self) -> Rules:
-        """Return the rule ``where.<name>``: the expression is not true."""
-        return {self.name: ~pl.sql_expr(self.keep).fill_null(False)}
+        """Return the rule ``where.<name>``, that the expression is false, and the rule that it is null."""
+        expression = pl.sql_expr(self.keep)
+        rules = {self.name: ~expression}
+        return (
+            rules if self.unknown == "keep" else rules | {self.unknown_rule: expression.is_null()}
+        )
+
+    @property
+    def unknown_rule(self) -> str:
+        """The name of the rule that the expression is null."""
+        return "unknown" if self.name == _NAME else f"{self.name}_unknown"
 
     def identity(self) -> dict[str, Any]:
         """Return the fields and the identity of the signals that depend on a model or word lists."""

@@ -42,14 +42,23 @@ class C4(Transform):
     counts_words = True
     thresholds = ("max_lorem_ipsum_lines", "max_brace_lines", "min_sentences")
     terminal_punctuation: bool = True
+    """Whether to drop lines that do not end in . ? ! or a quotation mark."""
     min_words_per_line: int = Field(default=3, ge=0)
+    """Drop lines with fewer words."""
     max_word_chars: int = Field(default=1000, ge=1)
+    """Drop lines that contain a longer word."""
     drop_javascript: bool = True
+    """Whether to drop lines that contain javascript."""
     drop_policies: bool = True
+    """Whether to drop lines about terms of use, privacy and cookies."""
     drop_citations: bool = True
+    """Whether to remove citation marks such as [1]."""
     max_lorem_ipsum_lines: int | None = 0
+    """Reject a page with more lines that contain lorem ipsum; null allows any number."""
     max_brace_lines: int | None = 0
+    """Reject a page with more lines that contain {; null allows any number."""
     min_sentences: int | None = 5
+    """Reject a page with fewer remaining sentences; null allows any number."""
 
     def columns(self) -> dict[str, str]:
         """Return the columns: lines dropped by each rule, lines that reject a page, remaining sentences."""

@@ -43,8 +43,11 @@ class Extract(Transform):
     shorthand = "extractor"
     costly = True
     extractor: html.Extractor = "resiliparse"
+    """The library that extracts the text: ``resiliparse`` (fast) or ``trafilatura`` (more precise)."""
     seconds: float = Field(default=1.0, gt=0, le=3600)
+    """CPU time that a page may take; wall time may be ten times as long."""
     all_html: bool = False
+    """Whether every document is HTML, even if it does not begin with a tag."""
 
     def columns(self) -> dict[str, str]:
         """Return the column with the length of the page, null for documents that are not pages."""

@@ -4,15 +4,16 @@ from typing import Annotated, Literal
 
 import polars as pl
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from etl.kernels.bytes.chunks import one_chunk
+from etl.settings_files.settings import Settings
 from etl.stages.base import Rules, Transform, above
 from etl.stages.transforms.rewrite import replace_text
 from etl.text.pii_kinds import KINDS, Kind
 
 
-class Masks(BaseModel):
+class Masks(Settings):
     """The replacements for personal data.
 
     The defaults follow StarCoder (Li et al. 2023, arXiv 2305.06161). They are not real data: a model can be
@@ -20,13 +21,16 @@ class Masks(BaseModel):
     ``email: email@example.com`` and ``ip: 22.214.171.124`` (datatrove 0.10.1, which rotates several).
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
     email: str = "<EMAIL>"
+    """Replacement of e-mail addresses."""
     ip: str = "<IP>"
+    """Replacement of IP addresses."""
     iban: str = "<IBAN>"
+    """Replacement of IBANs."""
     card: str = "<CARD>"
+    """Replacement of card numbers."""
     phone: str = "<PHONE>"
+    """Replacement of phone numbers."""
 
 
 class Pii(Transform):
@@ -51,10 +55,15 @@ class Pii(Transform):
     kind: Literal["pii"] = "pii"
     shorthand = "find"
     find: Annotated[tuple[Kind, ...], Field(strict=False)] = KINDS
+    """The kinds of personal data to find."""
     action: Literal["mask", "reject"] = "mask"
+    """Whether to ``mask`` personal data or to ``reject`` the document."""
     masks: Masks = Masks()
+    """The replacement of each kind."""
     public_ips_only: bool = True
+    """Whether to leave private IP addresses and those for documentation."""
     keep_resolvers: bool = True
+    """Whether to leave the addresses of public name servers."""
 
     def columns(self) -> dict[str, str]:
         """Return the columns with the number of matches per kind: ``pii_emails``, ``pii_ips`` ..."""

@@ -25,8 +25,11 @@ class RepeatedLines(Transform):
     thresholds = ("min_chars",)
     shorthand = "min_line_chars"
     min_line_chars: int = Field(default=10, ge=0)
+    """Keep repeated lines that are shorter."""
     ignore: Annotated[tuple[Ignore, ...], Field(strict=False)] = ()
+    """What does not count when lines are compared: ``case``, ``space``, ``digits``."""
     min_chars: int | None = None
+    """Reject a document with fewer code points left; null keeps all."""
 
     def columns(self) -> dict[str, str]:
         """Return the columns for removed lines, removed code points and remaining code points."""

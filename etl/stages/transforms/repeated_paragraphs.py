@@ -22,8 +22,11 @@ class RepeatedParagraphs(Transform):
     thresholds = ("min_chars",)
     shorthand = "min_paragraph_chars"
     min_paragraph_chars: int = Field(default=10, ge=0)
+    """Keep repeated paragraphs that are shorter."""
     ignore: Annotated[tuple[Ignore, ...], Field(strict=False)] = ()
+    """What does not count when paragraphs are compared: ``case``, ``space``, ``digits``."""
     min_chars: int | None = None
+    """Reject a document with fewer code points left; null keeps all."""
 
     def columns(self) -> dict[str, str]:
         """Return the columns for removed paragraphs, removed code points and remaining code points."""

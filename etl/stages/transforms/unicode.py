@@ -32,9 +32,13 @@ class Unicode(Transform):
     kind: Literal["unicode"] = "unicode"
     shorthand = "form"
     form: Literal["NFC", "NFKC"] | None = "NFC"
+    """The Unicode normal form; null leaves the text as it is."""
     line_ends: Literal["lf"] | None = "lf"
+    """Replace all line ends by LF; null leaves them as they are."""
     controls: Literal["remove"] | None = "remove"
+    """Remove control characters; null leaves them."""
     fix: bool = False
+    """Whether to repair wrongly decoded text first, which is slow."""
 
     def columns(self) -> dict[str, str]:
         """Return the columns for removed code points and for whether the text was changed."""

@@ -1,0 +1,115 @@
+"""`etl init`: inspect files and write a recipe for them."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from etl.cli import options, output
+
+if TYPE_CHECKING:
+    from etl.recipe.propose import Proposal
+
+app = typer.Typer()
+
+_MAX_LANGUAGES = 8
+
+
+@app.command(
+    epilog=options.examples(
+        "etl init --source 'data/*.parquet'",
+        "etl init web.yaml --source s3://crawl/2026-10/ --lake s3://lake/web",
+        "etl init - --source raw.jsonl --tokenizer tokenizer.json > web.yaml",
+    )
+)
+def init(
+    recipe: Annotated[
+        str, typer.Argument(metavar="FILE", help="The recipe file to write; `-` is stdout.")
+    ] = "recipe.yaml",
+    *,
+    sources: Annotated[
+        list[str],
+        typer.Option(
+            "--source",
+            metavar="URL",
+            envvar="TOKENLAKE_SOURCE",
+            help="The files to inspect: a URL, glob or folder; repeatable.",
+        ),
+    ],
+    lake: Annotated[
+        str,
+        typer.Option(
+            "--lake", metavar="URL", envvar="TOKENLAKE_LAKE", help="The lake to write to."
+        ),
+    ] = "lake",
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(
+            "--tokenizer", metavar="FILE", help="The tokenizer.json of the model to train."
+        ),
+    ] = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Inspect files and write a recipe for them.
+
+    A few files of each format are opened. Comments give their formats, columns and languages. Edit the
+    recipe, and check it with `etl plan`.
+    """
+    from etl.errors import RecipeError
+    from etl.recipe.propose import propose_recipe
+
+    file = Path(recipe)
+    if recipe != "-" and file.exists():
+        raise RecipeError("the file exists", where=recipe, hint="give another name: etl init FILE")
+    if not file.parent.is_dir():
+        hint = f"create it first: mkdir -p {file.parent}"
+        raise RecipeError("the folder does not exist", where=str(file.parent), hint=hint)
+    is_elsewhere = recipe != "-" and file.parent.resolve() != Path.cwd()
+    adjust = (
+        os.path.abspath if is_elsewhere else str
+    )  # paths in a recipe are relative to its folder
+    proposal = propose_recipe(
+        [_adjusted(source, adjust) for source in sources],
+        lake=_adjusted(lake, adjust),
+        tokenizer=None if tokenizer is None else _adjusted(tokenizer, adjust),
+    )
+    if recipe == "-":
+        typer.echo(proposal.text, nl=False)
+        return
+    file.write_text(proposal.text, encoding="utf-8")
+    for each in proposal.facts.errors:
+        options.warn(str(each))
+    output.print_result(proposal, lambda each: lines(each, recipe), as_json=as_json)
+
+
+def lines(proposal: "Proposal", file: str) -> Iterator[str]:
+    """Yield the formats, columns and languages of the files, the proposed stages, and the next command."""
+    facts, source = proposal.facts, proposal.facts.source
+    for path in source.paths:
+        yield f"source      {path}"
+    for each in facts.formats:
+        yield f"files       {each.files:,} {each.format}, {each.bytes / 1e6:,.1f} MB"
+    if any(each.columns for each in facts.formats):
+        names = {"text": source.columns.text, "id": source.columns.id, "url": source.columns.url}
+        yield "columns     " + ", ".join(f"{name}: {of or 'none'}" for name, of in names.items())
+    if facts.other_columns:
+        others = f"others      {', '.join(facts.other_columns)}"
+        yield from output.fold(others, indent=12)
+    for each in facts.lacking_text:
+        options.warn(f"the {each.format} files have no column {source.columns.text!r}")
+    yield f"sample      {output.many(proposal.sampled, 'document')}"
+    shares = [f"{code} {share:.0%}" for code, share in proposal.languages.items()]
+    if shares:
+        more = ", ..." if len(shares) > _MAX_LANGUAGES else ""
+        yield from output.fold(f"languages   {', '.join(shares[:_MAX_LANGUAGES])}{more}", indent=12)
+    yield from output.fold(f"stages      {' -> '.join(proposal.stages)}", indent=12)
+    yield f"recipe      {file}"
+    yield ""
+    yield f"Edit the recipe, then run `etl plan {file}`."
+
+
+def _adjusted(path: str, adjust: Callable[[str], str]) -> str:
+    """Return a local path as a recipe in another folder names it."""
+    return path if "://" in path or path.startswith("~") else adjust(path)

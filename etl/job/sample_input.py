@@ -1,0 +1,157 @@
+"""Read a few documents of each format before a run: check the columns, and apply the stages."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from etl.errors import SourceError, nearest_names
+from etl.recipe.recipe import Recipe
+from etl.schemas import RAW
+from etl.sources import Columns, Source, Split
+from etl.sources.peek import peek
+from etl.sources.read import read_first
+from etl.sources.spread import Spread
+from etl.stages.apply import apply
+from etl.stages.base import Rejected
+from etl.stages.filters.where import Where
+
+_SPLITS_PER_FORMAT: Final = 8  # that are opened
+_ROWS_PER_FORMAT: Final = 64
+_VERDICTS: Final = 10
+_TEXT_CHARS: Final = 200  # of a document that is shown
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """A sampled document: its address, the reason if it is rejected, and the start of its text."""
+
+    source: str
+    row: int
+    reason: str | None
+    text: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputSample:
+    """What the filters and transforms of a recipe decide on a few documents.
+
+    ``reasons`` counts the rejected ones. ``verdicts`` are ten of them at equal distances. ``warnings`` are
+    sentences about files that cannot be read, missing keys, and conditions that are null.
+    """
+
+    files: int
+    documents: int
+    reasons: Mapping[str, int]
+    verdicts: tuple[Verdict, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def kept(self) -> int:
+        """The number of documents that are kept."""
+        return self.documents - sum(self.reasons.values())
+
+
+def sample_input(recipe: Recipe, splits: Iterable[Split]) -> InputSample:
+    """Read the first documents of a few splits of each format, and apply the recipe's stages to them.
+
+    Raises SourceError if all files that are opened of a format lack a column that the recipe names, and
+    StageError if a stage fails.
+    """
+    tables, warnings = [RAW.empty_table()], list[str]()
+    files: set[str] = set()
+    for chosen in _spread_by_format(splits).values():
+        for split in _with_columns(chosen, recipe.source, warnings):
+            try:
+                tables.append(read_first(split, recipe.source, _ROWS_PER_FORMAT // len(chosen)))
+                files.add(split.uri)
+            except SourceError as error:
+                warnings.append(f"{error.where}: {error.what}")
+    raw = pa.concat_tables(tables)
+    documents = apply(raw, recipe.documents_stages, rejected=Rejected(signals=False, text=True))
+    counts = Counter(str(reason) for reason in documents["reason"].to_pylist() if reason)
+    reasons = dict(counts.most_common())
+    warnings += _stage_warnings(recipe, reasons, len(documents))
+    return InputSample(
+        files=len(files),
+        documents=len(documents),
+        reasons=reasons,
+        verdicts=tuple(_verdicts(documents)),
+        warnings=tuple(warnings),
+    )
+
+
+def _spread_by_format(splits: Iterable[Split]) -> dict[str, list[Split]]:
+    """Return a few splits of each format at equal distances, without those whose rows must be counted."""
+    chosen: dict[str, Spread[Split]] = {}
+    for split in splits:
+        if split.first_row is not None:
+            chosen.setdefault(split.format, Spread(_SPLITS_PER_FORMAT)).add(split)
+    return {name: each.items for name, each in chosen.items()}
+
+
+def _with_columns(splits: Sequence[Split], source: Source, warnings: list[str]) -> list[Split]:
+    """Return the splits whose files have the columns of a recipe; raise SourceError if none does."""
+    good: list[Split] = []
+    errors: list[SourceError] = []
+    for split in splits:
+        try:
+            _check_columns(split, source, warnings)
+        except SourceError as error:
+            errors.append(error)
+        else:
+            good.append(split)
+    missing = [error for error in errors if isinstance(error, _MissingColumnError)]
+    if missing and not good:
+        raise missing[0]
+    warnings += [f"{error.where}: {error.what}" for error in errors]
+    return good
+
+
+class _MissingColumnError(SourceError):
+    """A file has no column that the recipe names."""
+
+
+def _check_columns(split: Split, source: Source, warnings: list[str]) -> None:
+    """Raise an error for a missing column, or warn if records of the format may lack it."""
+    if split.format == "delta":  # the table's schema was checked; a file may lack a column
+        return
+    records = peek(split, _ROWS_PER_FORMAT)
+    names = [*dict.fromkeys(name for record in records for name in record)]
+    columns = source.columns
+    wanted = {"text": columns.text, "id": columns.id, "url": columns.url}
+    wanted |= {name: name for name in source.metadata if source.metadata != "all"}
+    for use, name in wanted.items():
+        if not records or name is None or name in names:
+            continue
+        hint = nearest_names(name, names)
+        if split.format == "jsonl" and use != "text":
+            warnings.append(f"{split.uri}: the first records have no key {name!r}; {hint}")
+            continue
+        if use in Columns.model_fields:
+            hint = f"{hint}; set it with --set source.columns.{use}=NAME"
+        raise _MissingColumnError(f"there is no column {name!r}", where=split.uri, hint=hint)
+
+
+def _stage_warnings(recipe: Recipe, reasons: Mapping[str, int], documents: int) -> Iterable[str]:
+    for stage in recipe.documents_stages:
+        if not isinstance(stage, Where):
+            continue
+        reason = f"{stage.kind}.{stage.unknown_rule}"
+        if count := reasons.get(reason, 0):
+            yield (
+                f"`where: {stage.keep}` is null for {count} of {documents} documents, which are rejected as "
+                f"{reason}: set `unknown: keep`, or use coalesce(COLUMN, '')"
+            )
+    if documents and sum(reasons.values()) == documents:
+        yield f"all {documents} sampled documents are rejected"
+
+
+def _verdicts(documents: pa.Table) -> Iterable[Verdict]:
+    count = min(_VERDICTS, len(documents))
+    indexes = pa.array([index * len(documents) // count for index in range(count)], pa.int64())
+    for row in documents.select(["source", "row", "reason", "text"]).take(indexes).to_pylist():
+        text = row["text"]
+        yield Verdict(**{**row, "text": None if text is None else text[:_TEXT_CHARS]})

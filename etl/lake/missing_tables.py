@@ -1,0 +1,32 @@
+"""Errors for a URL without a lake or a table, with the URL that was probably meant."""
+
+from typing import get_args
+
+from etl import schemas, storage
+from etl.delta.table import Table
+from etl.errors import TableError, nearest_names
+
+
+def no_lake_error(url: str) -> TableError:
+    """Return the error for a URL that is not that of a lake."""
+    lake, _, name = url.rpartition("/")
+    hint = "check the URL; `etl run` creates lakes"
+    if Table.exists(url):
+        hint = f"this is the table {name!r} of a lake: give {lake}"
+    elif name.endswith((".yaml", ".yml")):
+        hint = "this is a recipe: give the URL of the lake that it names"
+    return TableError("no lake at this URL", where=url, hint=hint)
+
+
+def hint_for_missing_table(url: str) -> str:
+    """Return the tables that a URL without a table may mean: those below it, or those beside it."""
+    if names := _tables_of(url):
+        return f"this is a lake: give one of its tables, {', '.join(f'{url}/{n}' for n in names)}"
+    lake, _, name = url.rpartition("/")
+    names = _tables_of(lake)
+    return nearest_names(name, names) or "check the URL; a lake's tables are LAKE/documents, ..."
+
+
+def _tables_of(lake: str) -> list[str]:
+    names = get_args(schemas.TableName)
+    return [name for name in names if Table.exists(storage.join(lake, name))]

@@ -1,0 +1,238 @@
+"""Propose a recipe for files: inspect them, and write a commented recipe."""
+
+import re
+import textwrap
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow.compute as pc
+import yaml
+
+from etl.sources.inspect import SourceFacts, inspect_source
+from etl.stages.apply import apply
+from etl.stages.filters.language import Language
+from etl.stages.fineweb2_limits import limits_of_table
+from etl.stages.transforms.extract import Extract
+
+_MIN_SCORE: Final = 0.65  # the default of the language stage
+_MIN_LANGUAGE_SHARE: Final = 0.02  # of the sampled documents, for a language to be kept
+_MIN_PAGE_SHARE: Final = 0.1  # of the sampled documents, for HTML to be extracted
+_DICTIONARY: Final = {"zh", "ja", "ko"}  # languages whose words `words: dictionary` finds
+_COMMENT_CHARS: Final = 78
+_MAX_NAMES: Final = 12  # of columns in a comment
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proposal:
+    """A recipe as text, and what it is based on.
+
+    ``languages`` has the share of sampled documents by language, largest first; documents whose language is
+    uncertain are left out. ``stages`` are the kinds of the proposed stages.
+    """
+
+    text: str
+    facts: SourceFacts
+    languages: Mapping[str, float]
+    is_html: bool
+    stages: tuple[str, ...]
+
+    @property
+    def sampled(self) -> int:
+        """The number of sampled documents with a text."""
+        texts = self.facts.documents["text"]
+        return len(texts) - int(texts.null_count)
+
+
+def propose_recipe(
+    source: str | Sequence[str],
+    *,
+    name: str | None = None,
+    lake: str = "lake",
+    tokenizer: str | None = None,
+) -> Proposal:
+    """Inspect files and return a recipe for them, with comments.
+
+    ``source`` is a URL, a glob, a folder, or several of them. ``tokenizer`` is the path or URL of a
+    tokenizer.json; without it, the stage is a comment. Raises SourceError if no file can be read, or if
+    no column holds text; StorageError if a URL cannot be listed.
+    """
+    paths = [source] if isinstance(source, str) else [*source]
+    facts = inspect_source(paths)
+    documents = apply(facts.documents, [Extract(), Language(min_score=None)])
+    is_certain = pc.greater_equal(documents["lang_score"], _MIN_SCORE)
+    counts = Counter(documents["lang"].filter(pc.fill_null(is_certain, False)).to_pylist())
+    total = max(sum(value is not None for value in documents["lang"].to_pylist()), 1)
+    languages = {str(code): count / total for code, count in counts.most_common()}
+    pages = len(documents) - documents["extract_html_chars"].null_count
+    is_html = pages > _MIN_PAGE_SHARE * max(len(documents), 1)
+    stages = [*_stages(facts, languages, is_html=is_html)]
+    lines = [
+        f"name: {_scalar(name or _name_of(paths[0]))}",
+        *_source_lines(facts),
+        "",
+        *_comment("The folder of the tables that a run writes: a path or a URL."),
+        f"lake: {_scalar(lake)}",
+        "",
+        *_comment(
+            "What happens to each document, in order. `etl stages NAME` prints the settings of a stage."
+        ),
+        "stages:",
+    ]
+    for stage in stages:
+        lines += [*_comment(stage.about, indent=2), f"  - {stage.text}"]
+    lines += _tokenize_lines(tokenizer)
+    kinds = [stage.kind for stage in stages] + (["tokenize"] if tokenizer else [])
+    return Proposal(
+        text="\n".join(lines) + "\n",
+        facts=facts,
+        languages=languages,
+        is_html=is_html,
+        stages=tuple(kinds),
+    )
+
+
+@dataclass(frozen=True)
+class _Stage:
+    about: str
+    kind: str
+    settings: str = ""
+
+    @property
+    def text(self) -> str:
+        return f"{self.kind}: {self.settings}" if self.settings else self.kind
+
+
+def _stages(
+    facts: SourceFacts, languages: Mapping[str, float], *, is_html: bool
+) -> Iterator[_Stage]:
+    """Yield stages for the documents: those of FineWeb for pages in English, of FineWeb-2 for others."""
+    is_web = is_html or facts.source.columns.url is not None or _is_warc(facts)
+    if is_html:
+        yield _Stage(
+            "HTML to text. `trafilatura` is more precise, and takes 16 times as long.",
+            "extract",
+            "resiliparse",
+        )
+    kept = [code for code, share in languages.items() if share >= _MIN_LANGUAGE_SHARE]
+    if kept:
+        shares = ", ".join(f"{code} {share:.0%}" for code, share in [*languages.items()][:8])
+        yield _Stage(
+            f"Languages of the sample: {shares}. Remove those that you do not want.",
+            "language",
+            f"{{keep: [{', '.join(map(_scalar, kept))}], min_score: {_MIN_SCORE}}}",
+        )
+    limits = _limits(kept)
+    yield _Stage("Repeated lines, paragraphs and word sequences.", "gopher_repetition", limits)
+    yield _Stage(
+        "Length, word lengths, symbols, stop words. It rejects most lists, tables and code.",
+        "gopher_quality",
+        limits,
+    )
+    if is_web and not limits:
+        yield _Stage(
+            "Web pages: drop lines of menus and policies, and pages with few sentences.",
+            "c4",
+            "{terminal_punctuation: false}",
+        )
+    if is_web:
+        yield _Stage("Web pages: lines should be sentences.", "fineweb_quality", limits)
+        yield _Stage("Mask e-mail and IP addresses.", "pii", "{find: [email, ip]}")
+    yield _Stage("Keep one of several equal documents.", "dedup_exact")
+    yield _Stage(
+        "Keep one of several similar documents. `etl plan` prints which similarity is found.",
+        "dedup_minhash",
+    )
+
+
+def _limits(kept: Sequence[str]) -> str:
+    """Return the settings of filters with limits by language; none if English is the only language."""
+    if not any(code in limits_of_table("fineweb2", "gopher_quality") for code in kept):
+        return ""
+    words = ", words: dictionary" if _DICTIONARY & {*kept} else ""
+    return f"{{languages: fineweb2{words}}}"
+
+
+def _is_warc(facts: SourceFacts) -> bool:
+    return any(each.format == "warc" for each in facts.formats)
+
+
+def _source_lines(facts: SourceFacts) -> Iterator[str]:
+    source = facts.source
+    yield ""
+    found = ", ".join(
+        f"{each.files:,} {each.format} ({each.bytes / 1e6:,.1f} MB)" for each in facts.formats
+    )
+    yield from _comment(f"Files: {found}. A URL, a glob, a folder, or a list of them.")
+    yield "source:"
+    yield f"  path: {_scalar(source.path)}"
+    if source.format is not None:
+        yield f"  format: {source.format}  # guessed from the content"
+    if any(each.columns for each in facts.formats):
+        columns = {"text": source.columns.text, "id": source.columns.id, "url": source.columns.url}
+        known = {name: column for name, column in columns.items() if column is not None}
+        if missing := [name for name in columns if name not in known]:
+            yield from _comment(f"No column was found for: {', '.join(missing)}.", indent=2)
+        yield f"  columns: {_scalar(known)}"
+    for each in facts.lacking_text:
+        names = ", ".join(each.columns[:_MAX_NAMES])
+        yield from _comment(
+            f"WARNING: the {each.format} files have no column {source.columns.text!r}, but {names}. "
+            "Give them a recipe of their own.",
+            indent=2,
+        )
+    if others := [name for name in facts.other_columns if name][:_MAX_NAMES]:
+        yield from _comment("Other columns, which can be kept as JSON:", indent=2)
+        yield f"  # metadata: {_scalar(others)}"
+
+
+def _tokenize_lines(tokenizer: str | None) -> Iterator[str]:
+    if tokenizer is not None:
+        yield from _comment("Token ids for the model to be trained.", indent=2)
+        yield f"  - tokenize: {_scalar(tokenizer)}"
+        return
+    yield from _comment(
+        "Token ids: download tokenizer.json of the model to be trained, and remove the `# ` below. Without "
+        "this stage, the lake holds texts only.",
+        indent=2,
+    )
+    yield "  # - tokenize: tokenizer.json"
+
+
+def _comment(text: str, *, indent: int = 0) -> list[str]:
+    margin = " " * indent + "# "
+    return textwrap.wrap(
+        text,
+        _COMMENT_CHARS,
+        initial_indent=margin,
+        subsequent_indent=margin,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _scalar(value: Any) -> str:
+    """Return a value as YAML on one line, with dollar signs that are not variables.
+
+    >>> _scalar("no"), _scalar(("a b", "${x}"))
+    ("'no'", "[a b, '$${x}']")
+    """
+    shown = [*value] if isinstance(value, tuple) else value
+    text = yaml.safe_dump(
+        [shown], default_flow_style=True, width=1 << 30, allow_unicode=True, sort_keys=False
+    )
+    return text.strip()[1:-1].replace("${", "$${")
+
+
+def _name_of(path: str) -> str:
+    """Return a name for a recipe: the last part of a path that has no wildcard.
+
+    >>> _name_of("s3://crawl/2026-10/**/*.parquet"), _name_of("my data.jsonl.gz"), _name_of("*.csv")
+    ('2026-10', 'my-data', 'my-recipe')
+    """
+    parts = [part for part in path.partition("://")[2].split("/") or [] if part]
+    parts = parts or [part for part in path.split("/") if part]
+    plain = [part for part in parts if not re.search(r"[*?\[]", part) and part not in (".", "..")]
+    name = plain[-1].split(".")[0] if plain else ""
+    return re.sub(r"[^\w-]+", "-", name).strip("-") or "my-recipe"

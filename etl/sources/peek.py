@@ -1,0 +1,106 @@
+"""Read the first records of a file with all its columns, and guess the format of a file from its content."""
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import islice
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from etl import storage
+from etl.errors import SourceError, StorageError, error_line
+from etl.sources.formats import byte_lines
+from etl.sources.split import Format, Split, split_compression
+
+_READ_BYTES: Final = 1 << 18  # of lines and compressed files; chosen here
+_MAX_LINE_BYTES: Final = 32 << 20
+
+_MAGIC: Final[Mapping[bytes, Format]] = {
+    b"PAR1": "parquet",
+    b"ARROW1": "arrow",
+    b"WARC/": "warc",
+    b"{": "jsonl",
+}
+
+Record = Mapping[str, Any]
+
+
+def peek(file: Split, max_records: int) -> list[Record]:
+    """Return the first records of a file as Python values by column; none of a format without columns.
+
+    Records that cannot be read are left out. Raises SourceError if the file cannot be read.
+    """
+    try:
+        with storage.open_input(file.uri) as opened:
+            match file.format:
+                case "parquet" | "delta":
+                    records: Iterator[Record] = _from_parquet(opened, max_records, file)
+                case "arrow":
+                    records = _from_arrow(opened)
+                case "jsonl":
+                    records = _from_lines(opened, file)
+                case "csv":
+                    records = _from_csv(opened, file)
+                case _:
+                    records = iter(())
+            return [*islice(records, max_records)]
+    except (pa.ArrowException, OSError, StorageError, UnicodeDecodeError, csv.Error) as error:
+        what = f"cannot be read as {file.format} ({error_line(error)})"
+        hint = "set --format if the extension is wrong, or leave the file out"
+        raise SourceError(what, where=file.uri, hint=hint) from error
+
+
+def sniff_format(uri: str) -> Format | None:
+    """Return the format of an uncompressed file by its first bytes; None if they are of no known format."""
+    with storage.open_input(uri) as opened:
+        start = bytes(opened.read(16)).lstrip(b"\xef\xbb\xbf \t\r\n")
+    return next((name for magic, name in _MAGIC.items() if start.startswith(magic)), None)
+
+
+def _from_parquet(opened: pa.NativeFile, max_records: int, file: Split) -> Iterator[Record]:
+    content = pq.ParquetFile(opened, pre_buffer=False)
+    for batch in content.iter_batches(batch_size=max_records, use_threads=False):
+        for record in batch.to_pylist():
+            yield {**record, **dict(file.partition)}
+
+
+def _from_arrow(opened: pa.NativeFile) -> Iterator[Record]:
+    start = opened.read(6)
+    opened.seek(0)
+    if start == b"ARROW1":
+        content = pa.ipc.open_file(opened)
+        batches = (content.get_batch(index) for index in range(content.num_record_batches))
+    else:
+        batches = iter(pa.ipc.open_stream(opened))
+    for batch in batches:
+        yield from batch.to_pylist()
+
+
+def _from_lines(opened: pa.NativeFile, file: Split) -> Iterator[Record]:
+    for block in _blocks(opened, file):
+        for line in block.split("\n"):
+            with suppress(ValueError, RecursionError):
+                record = json.loads(line)
+                if isinstance(record, dict):
+                    yield record
+
+
+def _from_csv(opened: pa.NativeFile, file: Split) -> Iterator[Record]:
+    csv.field_size_limit(_MAX_LINE_BYTES)
+    plain, _ = split_compression(file.uri)
+    lines = (line for block in _blocks(opened, file) for line in io.StringIO(block, newline="\n"))
+    header: Sequence[str] | None = None
+    for fields in csv.reader(lines, delimiter="\t" if plain.endswith(".tsv") else ","):
+        if header is None:
+            header = fields
+        elif len(fields) == len(header):
+            yield dict(zip(header, fields, strict=True))
+
+
+def _blocks(opened: pa.NativeFile, file: Split) -> Iterator[str]:
+    stream = byte_lines.decompress(opened, file)
+    return byte_lines.read_blocks(stream, max_line_bytes=_MAX_LINE_BYTES, read_bytes=_READ_BYTES)

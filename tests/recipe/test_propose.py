@@ -1,0 +1,64 @@
+"""Proposed recipes: they load, and have the stages that suit the documents."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from etl import pipelines
+from etl.recipe.propose import Proposal, propose_recipe
+from etl.recipe.recipe import Recipe
+
+SAMPLE = Path(pipelines.__file__).parent / "sample"
+GERMAN = "Der Hund läuft schnell durch den großen Garten, und die Katze schläft im Haus."
+ENGLISH = "The dog runs quickly through the large garden, and the cat sleeps in the house."
+
+
+def load(proposal: Proposal, folder: Path) -> Recipe:
+    (folder / "proposed.yaml").write_text(proposal.text)
+    return Recipe.load(folder / "proposed.yaml")
+
+
+def propose(folder: Path, *texts: str, **columns: str) -> Proposal:
+    lines = [json.dumps({"content": text, **columns}) for text in texts]
+    (folder / "raw.jsonl").write_text("\n".join(lines))
+    return propose_recipe(str(folder / "raw.jsonl"))
+
+
+def test_a_proposal_is_a_recipe(tmp_path: Path) -> None:
+    tokenizer = str(SAMPLE / "tokenizer.json")
+    proposal = propose_recipe(str(SAMPLE / "*.parquet"), lake="s3://b/l", tokenizer=tokenizer)
+    recipe = load(proposal, tmp_path)
+    assert recipe.name == "sample"
+    assert recipe.lake == "s3://b/l"
+    assert recipe.source.columns.model_dump() == {"text": "content", "id": "doc_id", "url": "url"}
+    assert proposal.stages == tuple(stage.kind for stage in recipe.stages)
+    assert proposal.stages[-1] == "tokenize"
+    assert max(map(len, proposal.text.splitlines())) <= 80 + len(str(SAMPLE))
+
+
+def test_the_languages_of_the_documents_are_kept(tmp_path: Path) -> None:
+    proposal = propose(tmp_path, *[ENGLISH] * 60, *[GERMAN] * 39, "Le chat dort dans la maison.")
+    language, repetition, *_ = load(proposal, tmp_path).stages
+    assert language.model_dump()["keep"] == ("en", "de"), "French is less than 2 %"
+    assert repetition.model_dump()["languages"] == "fineweb2"
+    assert "# Languages of the sample: en 60%, de 39%" in proposal.text
+    assert "extract" not in proposal.stages
+
+
+def test_pages_get_stages_for_the_web(tmp_path: Path) -> None:
+    page = f"<html><body><p>{ENGLISH}</p></body></html>"
+    proposal = propose(tmp_path, page, page, link="https://example.org/")
+    assert proposal.is_html
+    assert proposal.stages[0] == "extract"
+    assert {"c4", "fineweb_quality", "pii"} < {*proposal.stages}
+    load(proposal, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["no", "a: b", "${HOME}", "ü # x", "'"])
+def test_any_name_of_a_file_and_column_is_quoted(name: str, tmp_path: Path) -> None:
+    file = tmp_path / f"{name}.jsonl"
+    file.write_text(json.dumps({name: ENGLISH, f"{name}2": 1}))
+    recipe = load(propose_recipe(str(file)), tmp_path)
+    assert recipe.source.path == str(file)
+    assert recipe.source.columns.text == name
