@@ -106,8 +106,8 @@ def find_problem(uri: str, version: int, table_id: object) -> str | None:
     """Return what is wrong with a file of the checkpoint of a version; None if nothing is.
 
     All pages are read; delta-rs, which checks footers more strictly than Arrow, opens a file of up to 16 MB,
-    about 100,000 data files, of which it holds a kilobyte each. ``table_id`` is the id in the table's metadata; None: unknown. Raises DamagedLogError
-    if the file cannot be read.
+    about 100,000 data files, of which it holds a kilobyte each. ``table_id`` is the id in the table's
+    metadata; None: unknown. Raises DamagedLogError if the file cannot be read.
     """
     metadata = None
     for batch in _batches(uri, None, _BATCH_ROWS):
