@@ -7,14 +7,14 @@ as two rows.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
 from etl import storage
-from etl.sources.formats import byte_lines
+from etl.sources.formats import byte_lines, member_starts
 from etl.sources.parts import KnownPart, cut_at
 from etl.sources.records import (
     LONG_RECORD_CHARS,
@@ -36,11 +36,17 @@ _parse = json.JSONDecoder().decode
 
 
 def cut(whole: Split, source: Source, known: Sequence[KnownPart]) -> list[Split]:
-    """Cut an uncompressed file at multiples of ``split_bytes``; a piece has the lines that start in it.
+    """Cut a file at multiples of ``split_bytes``; a piece has the lines that start in it.
 
-    The first row of a piece is unknown until the lines before it are counted.
+    A compressed file is cut between its gzip members or zstd frames, if it has several: a piece has the lines
+    after the line feeds in it. The first row of a piece is unknown until the lines before it are counted.
     """
-    if whole.compression is not None:
+    if whole.compression is None:
+        points: Iterable[int] = range(source.split_bytes, whole.size, source.split_bytes)
+    else:
+        points = member_starts.find_cuts(whole, source.split_bytes)
+    pieces = cut_at(points, known)
+    if len(pieces) == 1:
         return [whole]
     return [
         replace(
@@ -50,7 +56,7 @@ def cut(whole: Split, source: Source, known: Sequence[KnownPart]) -> list[Split]
             first_row=0 if start == 0 else None,
             bytes=(whole.size if stop is None else stop) - start,
         )
-        for start, stop in cut_at(range(source.split_bytes, whole.size, source.split_bytes), known)
+        for start, stop in pieces
     ]
 
 
@@ -59,9 +65,9 @@ def read(split: Split, source: Source, *, batch_bytes: int) -> Iterator[pa.Table
     first_row = split.known_first_row
     row, buffer = first_row, RecordBuffer(split.uri, max_bytes=min(batch_bytes, TABLE_BYTES))
     with storage.open_input(split.uri) as file:
-        start, stop = (0, None) if split.is_whole else byte_lines.seek_lines(file, split)
+        stream, start, stop = byte_lines.open_lines(file, split)
         blocks = byte_lines.read_blocks(
-            byte_lines.decompress(file, split),
+            stream,
             max_line_bytes=source.max_record_bytes,
             start=start,
             stop=stop,
