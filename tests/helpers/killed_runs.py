@@ -29,8 +29,9 @@ def version_of(recipe: Recipe, name: str) -> int:
     return Table.open(url).version if Table.exists(url) else -1
 
 
-def start_run(file: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "tests.helpers.driver", str(file)]
+def start_run(file: Path, *steps: str) -> subprocess.Popen[bytes]:
+    """Start a run in another process; ``steps`` may be ``shuffle``, which follows it."""
+    command = [sys.executable, "-m", "tests.helpers.driver", str(file), *steps]
     return subprocess.Popen(command, start_new_session=True)
 
 
