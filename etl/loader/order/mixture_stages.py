@@ -1,9 +1,9 @@
 """The stages of a mixture: in each, all windows have one length.
 
-A stage begins with the sample where the length changes. It has an order of its own (see
-``mixture_order.py``), which begins with new blocks, and with as many classes as the sources have lanes for
-windows of its length. It takes consecutive samples of each source, so the sample with which the length of a
-source changes follows from the counts of the stages before, and no window of a source is lost between them.
+A stage begins with the sample where the length changes. It has a separate order (see ``mixture_order.py``),
+which begins with new blocks and has as many classes as the sources have lanes for windows of its length. It
+takes consecutive samples of each source, so the sample with which the length of a source changes follows from
+the counts of the stages before, and no window of a source is lost between them.
 
 A pass ends after a given number of samples, or with the stage.
 """
@@ -90,7 +90,9 @@ class MixtureStages:
                 order=order,
                 first_sample=start,
                 first_pass=first_pass,
-                pass_samples=num_samples or max(order.samples_until_exhausted, 1),
+                pass_samples=max(order.samples_until_exhausted, 1)
+                if num_samples is None
+                else num_samples,
                 taken=taken,
             )
             self._stages.append(stage)
@@ -118,7 +120,7 @@ class MixtureStages:
         return passes[at] + later, samples
 
     def seq_lens_of(self, source: int) -> Schedule[int]:
-        """Return the lengths of the windows of a source, by the number of its own samples."""
+        """Return the lengths of the windows of a source, by the number of the source's samples."""
         starts = {int(stage.taken[source]): stage.seq_len for stage in self._stages}
         return Schedule(list(starts.items()))
 

@@ -5,8 +5,8 @@ construction of tables. The parsers of Arrow and Polars alone are 1.6 to 2.2 tim
 isolates a bad line or distinguishes an absent text from a null one, and Arrow's reads two objects on one line
 as two rows.
 
-Files are cut, compressed ones between their members (see ``member_starts.py``): bgzip and pzstd write many, gzip
-one. ``row`` counts lines, so those of the earlier pieces of a file are counted before a piece is read.
+Files are cut, compressed ones between their members (see ``member_starts.py``): bgzip and pzstd write many,
+gzip one. ``row`` counts lines, so those of the earlier pieces of a file are counted before a piece is read.
 """
 
 import json
