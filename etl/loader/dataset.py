@@ -94,7 +94,8 @@ class TokenDataset(ShardedDataset):
         expect: Expect | None = None,
         view: View | None = None,
     ) -> None:
-        self._seq_len = seq_len
+        self.seq_lens = seq_len if isinstance(seq_len, Schedule) else Schedule([(0, seq_len)])
+        """The lengths of the windows."""
         self.format = format
         self.view = view
         self.columns = () if view is None else tuple(dict.fromkeys(view.columns))
@@ -179,12 +180,29 @@ class TokenDataset(ShardedDataset):
     @property
     def seq_len(self) -> int:
         """The number of tokens of a window, in this pass if it changes."""
-        return self._seq_len if isinstance(self._seq_len, int) else self._plan.seq_len
+        return self.seq_len_of(self.epoch)
 
-    @property
-    def is_scheduled(self) -> bool:
-        """Whether ``seq_len`` changes."""
-        return isinstance(self._seq_len, Schedule)
+    def seq_len_of(self, epoch: int) -> int:
+        """Return the number of tokens of a window of an epoch."""
+        return self.seq_lens.at(self.samples_before(epoch))
+
+    def whole_epoch(self, seq_len: int) -> EpochPlan:
+        """Return the order of the samples of an epoch that has all windows of one of the lengths."""
+        if isinstance(self._plans, WindowSchedule):
+            return self._plans.whole(seq_len)
+        return self._plans
+
+    def with_seq_lens(self, seq_lens: Schedule[int]) -> "TokenDataset":
+        """Return the dataset with the same lengths from other samples on, as part of a mixture.
+
+        Nothing is opened again. If ``seq_len`` is a number, the dataset remains as it is.
+        """
+        if not isinstance(self._plans, WindowSchedule):
+            return self
+        other = TokenDataset.__new__(TokenDataset)
+        plans = self._plans.with_seq_lens(seq_lens)
+        other.__dict__ |= {**self.__dict__, "seq_lens": seq_lens, "_plans": plans}
+        return other
 
     def samples_of(self, epoch: int) -> int:
         """Return the number of samples of an epoch, over all ranks."""
@@ -199,17 +217,15 @@ class TokenDataset(ShardedDataset):
         """Return the epochs of samples counted over all epochs, (n,) int64, and the samples in these."""
         if not isinstance(self._plans, WindowSchedule):
             return super().find_epochs(numbers)
-        firsts = np.array(self._plans.firsts(int(numbers.max(initial=0))))
-        epochs = np.searchsorted(firsts, numbers, side="right") - 1
-        return epochs, numbers - firsts[epochs]
+        return self._plans.find_passes(numbers)
 
     def lanes_of(self, epoch: int) -> int:
         """Return the number of lanes of an epoch."""
         return self._plan_of(epoch).lanes
 
-    def mixture_budget(self) -> BlockBudget:
+    def mixture_budget(self, epoch: int) -> BlockBudget:
         """Return the buffer that a mixture needs, because it takes samples slightly out of order."""
-        return BlockBudget.for_mixture(self._plan)
+        return BlockBudget.for_mixture(self._plan_of(epoch))
 
     @property
     def where(self) -> str:

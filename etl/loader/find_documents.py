@@ -6,7 +6,7 @@ next samples, so that many samples in about the order of the stream are found qu
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import accumulate
 
 import numpy as np
@@ -71,7 +71,7 @@ class Locator:
         self._truncated_at = truncated_at
         self._has_prefixes = has_prefixes
         self._stream = plan.stream(epoch)
-        self._read = lru_cache(_KEPT_GROUPS)(self._read_group)
+        self._read = lru_cache(_KEPT_GROUPS)(partial(_read_group, index))
 
     def locate(self, sample: int) -> list[DocumentSpan]:
         """Return the documents of a sample; the counts of a packed window add up to seq_len + 1."""
@@ -140,20 +140,21 @@ class Locator:
                 )
             row, start = row + 1, end
 
-    def _read_group(self, number: int) -> _Group:
-        path, group = self._index.locate_group(number)
-        with self._index.open(number) as source:
-            try:
-                file = pq.ParquetFile(source, pre_buffer=False)
-                columns = file.read_row_group(group, columns=list(_COLUMNS), use_threads=False)
-            except (pa.ArrowException, OSError) as error:
-                raise decoding_error(self._index.uri(path), group, error) from error
-        columns = self._index.select(number, columns)
-        # Not np.asarray: Arrow's conversion imports pandas, 40 MB.
-        counts = np.array(columns["num_tokens"].to_pylist(), np.int64)
-        prefixes = self._index.prefix_lengths(number, counts)
-        columns = columns.select(["id", "source", "row"]).combine_chunks()
-        return _Group(path, group, columns, np.cumsum(counts + prefixes), prefixes)
+
+def _read_group(index: TableIndex, number: int) -> _Group:
+    path, group = index.locate_group(number)
+    with index.open(number) as source:
+        try:
+            file = pq.ParquetFile(source, pre_buffer=False)
+            columns = file.read_row_group(group, columns=list(_COLUMNS), use_threads=False)
+        except (pa.ArrowException, OSError) as error:
+            raise decoding_error(index.uri(path), group, error) from error
+    columns = index.select(number, columns)
+    # Not np.asarray: Arrow's conversion imports pandas, 40 MB.
+    counts = np.array(columns["num_tokens"].to_pylist(), np.int64)
+    prefixes = index.prefix_lengths(number, counts)
+    columns = columns.select(["id", "source", "row"]).combine_chunks()
+    return _Group(path, group, columns, np.cumsum(counts + prefixes), prefixes)
 
 
 def _without_prefixes(spans: Iterable[DocumentSpan]) -> list[DocumentSpan]:

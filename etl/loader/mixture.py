@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -16,7 +16,8 @@ from etl.errors import LoaderError
 from etl.loader.batches.document_boundaries import Batch, Format
 from etl.loader.dataset import TokenDataset
 from etl.loader.find_documents import DocumentSpan, Locator
-from etl.loader.order.mixture_order import BLOCK, MixtureOrder, compute_shares
+from etl.loader.order.mixture_order import BLOCK, compute_shares
+from etl.loader.order.mixture_stages import MixtureStage, MixtureStages, WindowsOf
 from etl.loader.order.schedule import Schedule
 from etl.loader.ranks import Shard
 from etl.loader.sharded_dataset import Reader, ShardedDataset
@@ -24,6 +25,7 @@ from etl.loader.state import State, find_state
 from etl.loader.views.view import check_column_name
 from etl.schemas import TokenizerRecord
 
+_FORMAT = 2  # increase it when the order changes: older states are then refused
 _ROUNDING = 1 - 1e-9  # a weight of exactly 1/4,096 may be rounded
 
 
@@ -39,6 +41,11 @@ class TokenMixture(ShardedDataset):
     Weights may change with the sample number, which continues over epochs:
     ``weights=Schedule([(0, {"web": 1.0, "code": 0.0}), (1_000_000, {"web": 0.5, "code": 0.5})])``. A change
     comes at the nearest multiple of the number of lanes.
+
+    If all datasets have the same Schedule of ``seq_len``, its samples are those of the mixture: with
+    ``seq_len=Schedule([(0, 2048), (1_000_000, 8192)])``, sample 1,000,000 of the mixture is its first window
+    of 8,192 tokens. All windows of an epoch have one length, ``mixture.seq_len``: it ends where the length
+    changes, and each source continues in its own epoch with the tokens that no window had.
 
     Each source has lanes as if it were read alone, so that K of them take about K times the memory of one:
     ``Shuffle(lanes=256 // K)`` keeps it. With best-fit packing, ``Shuffle(lanes=12 // K)`` takes 50 MB.
@@ -64,28 +71,35 @@ class TokenMixture(ShardedDataset):
         self.columns = self.datasets[0].columns
         for column in self.columns:
             check_column_name(column, ["source"])
-        sizes = np.array([dataset.num_samples for dataset in self.datasets], np.int64)
-        by_name = [[value[name] for name in self.names] for value in phases.values]
-        shares = np.stack([compute_shares(np.array(row, np.float64)) for row in by_name])
-        lanes = max(dataset.lanes for dataset in self.datasets)
-        classes = MixtureOrder.classes_for(lanes, sizes)
-        firsts = tuple((start + classes // 2) // classes for start in phases.starts)
-        self.order = MixtureOrder(shares, sizes, classes, seed, firsts)
-        if num_samples is None:
-            num_samples = max(self.order.samples_until_exhausted, 1)
-        plans = [dataset.identity["plan"] for dataset in self.datasets]
-        parts = [self.names, plans, shares.tolist(), firsts, classes, num_samples, seed]
-        digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+        by_name = Schedule(
+            [
+                (start, np.array([value[n] for n in self.names], np.float64))
+                for start, value in phases
+            ]
+        )
         first = self.datasets[0]
-        super().__init__(
+        self._stages = MixtureStages(
+            Schedule([(start, self._windows_of(length)) for start, length in first.seq_lens]),
+            by_name,
+            seed=seed,
             num_samples=num_samples,
+        )
+        self._sources = [
+            dataset.with_seq_lens(self._stages.seq_lens_of(number))
+            for number, dataset in enumerate(self.datasets)
+        ]
+        plans = [dataset.identity["plan"] for dataset in self.datasets]
+        parts = [_FORMAT, self.names, plans, self._stages.parameters(), seed]
+        digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+        super().__init__(
+            num_samples=self._stages.of_pass(0).samples_of(0),
             identity={
                 "plan": digest,
                 "seed": seed,
                 "samples": num_samples,
                 "shares": [
-                    [first * classes, dict(zip(self.names, row, strict=True))]
-                    for first, row in zip(firsts, shares.tolist(), strict=True)
+                    [start, dict(zip(self.names, compute_shares(row).tolist(), strict=True))]
+                    for start, row in by_name
                 ],
                 "datasets": {name: dict(each.identity) for name, each in datasets.items()},
             },
@@ -124,6 +138,11 @@ class TokenMixture(ShardedDataset):
         mixture.load_state_dict(own_state)
         return mixture
 
+    def _windows_of(self, seq_len: int) -> WindowsOf:
+        plans = [dataset.whole_epoch(seq_len) for dataset in self.datasets]
+        sizes = np.array([plan.num_samples for plan in plans], np.int64)
+        return WindowsOf(seq_len, sizes, max(plan.lanes for plan in plans))
+
     @property
     def where(self) -> str:
         """The names of the sources, for errors."""
@@ -132,7 +151,29 @@ class TokenMixture(ShardedDataset):
     @property
     def lanes(self) -> int:
         """The number of classes: a rank that reads one class reads one lane of each source."""
-        return self.order.classes
+        return self.lanes_of(self.epoch)
+
+    def lanes_of(self, epoch: int) -> int:
+        """Return the number of classes of an epoch."""
+        return self._stages.of_pass(epoch).order.classes
+
+    @property
+    def seq_len(self) -> int:
+        """The number of tokens of a window, in this pass if it changes."""
+        return self._stages.of_pass(self.epoch).seq_len
+
+    def samples_of(self, epoch: int) -> int:
+        """Return the number of samples of an epoch, over all ranks."""
+        return self._stages.of_pass(epoch).samples_of(epoch)
+
+    def samples_before(self, epoch: int) -> int:
+        """Return the number of samples of all epochs before one, over all ranks."""
+        stage = self._stages.of_pass(epoch)
+        return stage.first_sample + stage.pass_start(epoch)
+
+    def find_epochs(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the epochs of samples counted over all epochs, (n,) int64, and the samples in these."""
+        return self._stages.find_passes(numbers)
 
     def tables(self) -> list[tuple[str, int]]:
         """Return the URL and the version of each table."""
@@ -148,31 +189,43 @@ class TokenMixture(ShardedDataset):
 
         If the weights change, it is that of the next sample.
         """
-        phase = self.order.phase(self.epoch * self.num_samples + self._consumed)
-        return dict(zip(self.names, (self.order.shares[phase] / BLOCK).tolist(), strict=True))
+        sample = self.samples_before(self.epoch) + self._consumed
+        stage = self._stages.of_sample(sample)
+        shares = stage.order.shares[stage.order.phase(sample - stage.first_sample)]
+        return dict(zip(self.names, (shares / BLOCK).tolist(), strict=True))
 
     def state_dict(self, *, consumed: int | None = None) -> State:
         """Return the state; ``sources`` has the samples taken from each, over all ranks and epochs."""
         state = super().state_dict(consumed=consumed)
         if get_worker_info() is not None:  # called at every step there, so it must be cheap
             return state
-        counts = self.order.counts(state["epoch"] * self.num_samples + state["consumed"])
+        stage = self._stages.of_pass(state["epoch"])
+        before = stage.pass_start(state["epoch"]) + state["consumed"]
+        counts = stage.taken + stage.order.counts(before)
         return {**state, "sources": dict(zip(self.names, counts.tolist(), strict=True))}
 
     def reader(
         self, epoch: int, batch_format: Format | None = None, *, world_size: int = 1
     ) -> AbstractContextManager[Reader]:
         """Return a reader of an epoch's batches, in the format of the datasets or another."""
-        before = epoch * self.num_samples
-        return _MixtureReader(self, before, batch_format or self.format, world_size)
+        return _MixtureReader(self, epoch, batch_format or self.format, world_size)
+
+    def source(self, number: int) -> TokenDataset:
+        """Return a dataset of the mixture; its windows change their length where those of the mixture do."""
+        return self._sources[number]
+
+    def stage(self, epoch: int) -> MixtureStage:
+        """Return the stage of an epoch."""
+        return self._stages.of_pass(epoch)
 
     def locate(self, sample: int, *, epoch: int | None = None) -> tuple[str, list[DocumentSpan]]:
         """Return the source of a sample of an epoch (default: the current one), and its documents.
 
         Raises LoaderError if the sample is out of range.
         """
-        self._check_sample(sample)
-        return self.locator(self.epoch if epoch is None else epoch).locate(sample)
+        epoch = self.epoch if epoch is None else epoch
+        self._check_sample(sample, epoch)
+        return self.locator(epoch).locate(sample)
 
     def locator(self, epoch: int) -> "MixtureLocator":
         """Return what finds the documents of many samples of an epoch faster than ``locate``."""
@@ -184,31 +237,38 @@ class MixtureLocator:
 
     def __init__(self, mixture: TokenMixture, epoch: int) -> None:
         self._mixture = mixture
-        self._reader = _MixtureReader(mixture, epoch * mixture.num_samples, mixture.format)
+        self._reader = _MixtureReader(mixture, epoch, mixture.format)
         self._locators: dict[tuple[int, int], Locator] = {}  # by source and its epoch
 
     def locate(self, sample: int) -> tuple[str, list[DocumentSpan]]:
         """Return the source of a sample, and its documents."""
         source, epoch, source_sample = self._reader.find_source_sample(sample)
         if (source, epoch) not in self._locators:
-            dataset = self._mixture.datasets[source]
-            self._locators[source, epoch] = dataset.locator(epoch)
+            self._locators[source, epoch] = self._mixture.source(source).locator(epoch)
         spans = self._locators[source, epoch].locate(source_sample)
         return self._mixture.names[source], spans
+
+
+class _Block(NamedTuple):
+    """The samples of a block of a class of a mixture: each (BLOCK,)."""
+
+    sources: np.ndarray  # int32
+    epochs: np.ndarray  # int32, of the source
+    samples: np.ndarray  # int64, in that epoch
 
 
 class _MixtureReader:
     """A reader of a mixture's batches; keeps open readers for the current epochs of its sources."""
 
     def __init__(
-        self, mixture: TokenMixture, before: int, batch_format: Format, world_size: int = 1
+        self, mixture: TokenMixture, epoch: int, batch_format: Format, world_size: int = 1
     ) -> None:
         self._mixture = mixture
-        self._order = mixture.order
+        self._stage = mixture.stage(epoch)
+        self._before = self._stage.pass_start(epoch)  # samples of the stage
         self._world_size = world_size
-        self._before = before  # samples of earlier epochs
-        # Class -> the phase and number of its latest block, its sources and their sample indices.
-        self._blocks: dict[int, tuple[tuple[int, int], np.ndarray, np.ndarray]] = {}
+        # Class -> the phase and number of its latest block, and its samples.
+        self._blocks: dict[int, tuple[tuple[int, int], _Block]] = {}
         self._readers: dict[tuple[int, int], Reader] = {}  # by source and epoch
         self._open: dict[tuple[int, int], ExitStack] = {}
         # Offsets into a flattened batch cannot be merged from parts of the batch; positions can.
@@ -218,17 +278,25 @@ class _MixtureReader:
 
     def find_source_sample(self, sample: int) -> tuple[int, int, int]:
         """Return the source of a sample, the epoch of that source, and the sample in that epoch."""
-        order = self._order
+        order = self._stage.order
         position, sample_class = divmod(self._before + sample, order.classes)
         phase, number, offset = order.find_block(position)
-        block = self._blocks.get(sample_class)
-        if block is None or block[0] != (phase, number):
-            block = ((phase, number), *order.block(sample_class, phase, number))
-            self._blocks[sample_class] = block
-        _, sources, indices = block
-        source = int(sources[offset])
-        epoch, index = divmod(int(indices[offset]), int(order.class_samples[source]))
-        return source, epoch, index * order.classes + sample_class
+        known = self._blocks.get(sample_class)
+        if known is None or known[0] != (phase, number):
+            known = ((phase, number), self._find_block(sample_class, phase, number))
+            self._blocks[sample_class] = known
+        block = known[1]
+        return int(block.sources[offset]), int(block.epochs[offset]), int(block.samples[offset])
+
+    def _find_block(self, sample_class: int, phase: int, number: int) -> "_Block":
+        sources, numbers = self._stage.order.block(sample_class, phase, number)
+        numbers += self._stage.taken[sources]
+        epochs = np.empty_like(numbers)
+        for source in np.unique(sources).tolist():
+            chosen = sources == source
+            found = self._mixture.source(source).find_epochs(numbers[chosen])
+            epochs[chosen], numbers[chosen] = found
+        return _Block(sources.astype(np.int32), epochs.astype(np.int32), numbers)
 
     def batch(self, samples: Sequence[int]) -> Batch:
         """Return samples as one batch with ``source``, rows in the order of the samples."""
@@ -269,11 +337,10 @@ class _MixtureReader:
                 del self._readers[old]
                 self._open.pop(old).close()
             stack = self._open[key] = ExitStack()
-            dataset = self._mixture.datasets[source]
+            dataset = self._mixture.source(source)
+            budget = dataset.mixture_budget(epoch)
             self._readers[key] = stack.enter_context(
-                dataset.reader(
-                    epoch, self._format, dataset.mixture_budget(), world_size=self._world_size
-                )
+                dataset.reader(epoch, self._format, budget, world_size=self._world_size)
             )
         return self._readers[key]
 
@@ -312,15 +379,9 @@ def _check_weights(
 
 def _check_compatible(datasets: Mapping[str, TokenDataset]) -> None:
     """Raise LoaderError unless all datasets have the same kind of batches."""
-    for name, dataset in datasets.items():
-        if dataset.is_scheduled:
-            raise LoaderError(
-                f"the windows of {name} change their length, which those of a mixture cannot",
-                hint="open its datasets with a constant seq_len, and a mixture for each length",
-            )
 
-    def settings(dataset: TokenDataset) -> tuple[int, Shard, Format, Sequence[str]]:
-        return dataset.seq_len, dataset.shard, dataset.format, list(dataset.columns)
+    def settings(dataset: TokenDataset) -> tuple[object, Shard, Format, Sequence[str]]:
+        return dataset.identity["seq_len"], dataset.shard, dataset.format, list(dataset.columns)
 
     first_name, first = next(iter(datasets.items()))
     for name, dataset in datasets.items():

@@ -6,6 +6,7 @@ from etl.audit.verify.verify import verify
 from etl.delta.table import Table
 from etl.job.plan import make_plan
 from etl.lake.commit_info import fields_of
+from etl.lake.table_specs import SHUFFLED
 from etl.recipe.recipe import Recipe
 from etl.storage.urls import join
 from tests.chaos.corpus import Record
@@ -19,7 +20,7 @@ def outcome(recipe: Recipe, records: dict[str, list[Record]]) -> Outcome:
     lake = str(recipe.lake)
     assert not make_plan(recipe).has_work()
     assert verify(lake) == []
-    tables: Outcome = {name: names(rows(lake, name)) for name in recipe.steps}
+    tables: Outcome = {name: names(rows(lake, name)) for name in (*recipe.steps, SHUFFLED.name)}
     _check_rows(tables, records)
     _check_lineage(lake, tables)
     return tables
@@ -67,6 +68,7 @@ def _check_rows(tables: Outcome, records: dict[str, list[Record]]) -> None:
     assert len(set(dropped)) == len(dropped)
     assert set(dropped) <= kept
     assert addresses(tokens) == sorted(kept - set(dropped))
+    assert tables[SHUFFLED.name] == tokens
     keepers = {(row["keeper_source"], row["keeper_row"]) for row in duplicates}
     assert keepers <= set(addresses(tokens))
 

@@ -21,12 +21,16 @@ from distributed import Scheduler, Worker
 
 import etl.job.commit_policy
 import etl.job.run
+import etl.job.shuffle
 from etl.compute.cluster import Cluster
 from etl.errors import TokenlakeError
 from etl.recipe.recipe import Recipe
 
 DONE, FAILED, QUARANTINED, CRASHED = 0, 1, 3, 70
 """Exit codes of a driver: all done; a TokenlakeError; some input is quarantined; another exception."""
+
+
+_SHUFFLE = etl.job.shuffle.ShuffleSettings(bucket_bytes=1 << 12)  # several buckets
 
 
 def scheduler(log: Path, address: Connection) -> None:
@@ -56,11 +60,14 @@ def worker(log: Path, environment: Mapping[str, str], address: str, folder: Path
 
 
 def driver(log: Path, environment: Mapping[str, str], address: str, recipe: Path) -> None:
-    """Do the same as ``etl run RECIPE --cluster ADDRESS``, with a commit after every result."""
+    """Do the same as ``etl run RECIPE --cluster ADDRESS``, committing each result, and ``etl shuffle``."""
     settle(log, environment)
     etl.job.commit_policy._MOST_RESULTS = 1
+    loaded = Recipe.load(recipe)
     try:
-        report = etl.job.run.run(Recipe.load(recipe), cluster=Cluster(address))
+        report = etl.job.run.run(loaded, cluster=Cluster(address))
+        if report.ok:
+            etl.job.shuffle.shuffle(str(loaded.lake), settings=_SHUFFLE, cluster=Cluster(address))
     except TokenlakeError as error:
         _end(f"error: {error}", FAILED)
     except BaseException:  # noqa: BLE001 - a user should never see any other exception

@@ -24,11 +24,13 @@ from etl.delta.log_damage import find_damage
 from etl.delta.table import Table
 from etl.errors import TableError
 from etl.job.run import run
+from etl.job.shuffle import shuffle
 from etl.lake.commit_info import input_versions
-from etl.lake.table_specs import SPECS
+from etl.lake.table_specs import SHUFFLED, SPECS
 from etl.maintenance.repair import repair
 from etl.recipe.recipe import Recipe
 from tests.helpers.killed_runs import Outcome, end_run, outcome, start_run
+from tests.helpers.lake_rows import rows
 from tests.helpers.paths import NewPlace
 from tests.helpers.power_cut import Disk, mounted_disk, why_impossible
 from tests.helpers.recipes import MakeRecipe
@@ -45,6 +47,7 @@ _MANY = [
     ("keys", 1),
     ("tokens", 0),
     ("tokens", 3),
+    ("tokens_shuffled", 0),
 ]
 MOMENTS = [
     pytest.param("documents", 3, marks=pytest.mark.slow),
@@ -80,7 +83,7 @@ class Site:
         """Cut the power when a table has a version; return the versions of all tables before."""
         file = self.folder / "recipe.yaml"
         file.write_text(self.recipe.to_yaml())
-        process = start_run(file)
+        process = start_run(file, "shuffle")
         try:
             while process.poll() is None and self.newest(name) < version:
                 time.sleep(0.01)
@@ -122,10 +125,10 @@ def test_a_commit_refers_only_to_synced_files(make_recipe: MakeRecipe, tmp_path:
     file = tmp_path / "recipe.yaml"
     file.write_text(recipe.to_yaml())
     environment = recorded_environment(tmp_path)
-    command = [sys.executable, "-m", "tests.helpers.driver", str(file)]
+    command = [sys.executable, "-m", "tests.helpers.driver", str(file), "shuffle"]
     subprocess.run(command, env=environment, check=True)
     logs = {storage.local_path(Table.open(url).url) for url in tables(recipe)}
-    assert len(logs) == 4
+    assert len(logs) == 5
     order = Order()
     for operation in read_operations(tmp_path):
         order.apply(operation)
@@ -160,7 +163,9 @@ def test_a_run_continues_after_a_power_failure(
     tables = [storage.join(recipe.lake, name) for name in SPECS]
     assert [url for url in tables if find_damage(url, newest=0).files] == []
     assert run(recipe, cluster=client).ok
+    shuffle(str(recipe.lake), cluster=client)
     assert outcome(recipe) == undisturbed
+    assert rows(recipe.lake, SHUFFLED.name) == undisturbed["tokens"]
 
 
 @pytest.mark.parametrize(("name", "version"), SCRATCH_MOMENTS)

@@ -4,8 +4,10 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import deltalake
 import pyarrow as pa
 import pytest
+from deltalake.exceptions import DeltaError
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -197,6 +199,24 @@ def test_a_damaged_checkpoint_is_set_aside(table: Path, change: Callable[[bytes]
     assert [*damage(table).files] == [CHECKPOINT, "_last_checkpoint"]
     assert damage(table).lost == ()
     assert restore(table) == [1, 2, 3, 4]
+
+
+@given(data=st.data())
+def test_a_checkpoint_that_delta_rs_refuses_is_found(
+    tmp_path_factory: pytest.TempPathFactory, made: Path, data: st.DataObject
+) -> None:
+    name = next((made / "_delta_log").glob("*.checkpoint.parquet")).name
+    content = bytearray((made / "_delta_log" / name).read_bytes())
+    footer_bytes = 8 + int.from_bytes(content[-8:-4], "little")
+    bit = data.draw(st.integers(1, 8 * footer_bytes))
+    content[-1 - (bit - 1) // 8] ^= 1 << bit % 8
+    copy = tmp_path_factory.mktemp("flipped") / "_delta_log" / name
+    copy.parent.mkdir()
+    copy.write_bytes(content)
+    try:
+        deltalake.DeltaTable(copy.parent.parent)
+    except DeltaError:
+        assert name in damage(copy.parent.parent).files
 
 
 def test_a_checkpoint_of_another_version_is_found(table: Path) -> None:

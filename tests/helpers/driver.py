@@ -1,6 +1,7 @@
-"""A driver in a separate process, which tests kill: ``python -m tests.helpers.driver RECIPE.yaml [N]``.
+"""A driver in a separate process, which tests kill: ``python -m tests.helpers.driver RECIPE.yaml [STEP]``.
 
-With a number, it kills itself and its workers right before its n-th commit of tokens.
+With ``shuffle``, it shuffles the tokens after the run. With a number n, it kills itself and its workers right
+before its n-th commit of tokens.
 """
 
 import os
@@ -10,6 +11,7 @@ from typing import Any
 
 import etl.job.commit_policy
 import etl.job.run
+import etl.job.shuffle
 from etl.compute.cluster import Cluster
 from etl.job.run_commits import RunCommits
 from etl.recipe.recipe import Recipe
@@ -30,7 +32,11 @@ def _die_before_tokens(number: int) -> None:
 if __name__ == "__main__":
     # Commit after every result, for as many moments to die as possible.
     etl.job.commit_policy._MOST_RESULTS = 1
-    if len(sys.argv) > 2:
-        _die_before_tokens(int(sys.argv[2]))
-    report = etl.job.run.run(Recipe.load(sys.argv[1]), cluster=Cluster(workers=2))
+    step = sys.argv[2] if len(sys.argv) > 2 else ""
+    if step.isdigit():
+        _die_before_tokens(int(step))
+    recipe = Recipe.load(sys.argv[1])
+    report = etl.job.run.run(recipe, cluster=Cluster(workers=2))
+    if report.ok and step == "shuffle":
+        etl.job.shuffle.shuffle(str(recipe.lake), cluster=Cluster(workers=2))
     sys.exit(0 if report.ok else 3)

@@ -29,11 +29,12 @@ def version_of(recipe: Recipe, name: str) -> int:
     return Table.open(url).version if Table.exists(url) else -1
 
 
-def start_run(file: Path, *, die_before_tokens: int | None = None) -> subprocess.Popen[bytes]:
-    """Start a run of a recipe file; it can kill itself before its n-th commit of tokens, from 1."""
-    command = [sys.executable, "-m", "tests.helpers.driver", str(file)]
-    if die_before_tokens is not None:
-        command.append(str(die_before_tokens))
+def start_run(file: Path, step: str | int = "") -> subprocess.Popen[bytes]:
+    """Start a run in another process.
+
+    ``step`` may be ``shuffle``, which follows the run, or n: it kills itself before its n-th commit of tokens.
+    """
+    command = [sys.executable, "-m", "tests.helpers.driver", str(file), str(step)]
     return subprocess.Popen(command, start_new_session=True)
 
 

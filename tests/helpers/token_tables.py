@@ -14,7 +14,7 @@ from upath import UPath
 from etl.delta.data_file import DataFile
 from etl.delta.table import Table
 from etl.lake.table_specs import SPECS
-from etl.loader import Shuffle, TokenDataset
+from etl.loader import Shuffle, TokenDataset, TokenMixture
 from etl.schemas import TOKENS
 
 Shape = Sequence[Sequence[Sequence[int]]]
@@ -139,7 +139,32 @@ def stream_of(shape: Shape, groups: Sequence[int]) -> np.ndarray:
     return np.concatenate([*parts, np.empty(0, np.int64)])
 
 
-def rows_of(dataset: TokenDataset, batch_size: int = 1) -> list[list[int]]:
+def streams_of(lake: str, shape: Shape, epochs: int, shuffle: bool | Shuffle) -> list[list[int]]:
+    """Return the tokens of some epochs of a table, in their order."""
+    plan = TokenDataset(lake, seq_len=1, shuffle=shuffle)._plan
+    return [stream_of(shape, plan.stream(e).groups.tolist()).tolist() for e in range(epochs)]
+
+
+def naive_passes(
+    streams: list[list[int]], phases: list[tuple[int, int]]
+) -> list[tuple[int, list[list[int]]]]:
+    """Cut the streams of some epochs window by window; return the epoch and the windows of each pass."""
+    passes: list[tuple[int, list[list[int]]]] = []
+    sample = 0
+    for epoch, stream in enumerate(streams):
+        token = 0
+        while True:
+            size = next(value for start, value in reversed(phases) if start <= sample)
+            if token + size + 1 > len(stream):
+                break
+            if token == 0 or any(start == sample for start, _ in phases):
+                passes.append((epoch, []))
+            passes[-1][1].append(stream[token : token + size + 1])
+            token, sample = token + size, sample + 1
+    return passes
+
+
+def rows_of(dataset: TokenDataset | TokenMixture, batch_size: int = 1) -> list[list[int]]:
     """Return the windows that a rank gets, each as seq_len + 1 tokens."""
     rows = []
     for batch in dataset.batches(batch_size, drop_last=False):

@@ -60,7 +60,7 @@ def test_a_run_killed_between_its_two_commits_resumes(
 ) -> None:
     file = tmp_path / "recipe.yaml"
     file.write_text(fused.to_yaml())
-    process = start_run(file, die_before_tokens=commit)
+    process = start_run(file, commit)
     assert process.wait(timeout=120) == -signal.SIGKILL
     end_run(process)
     kept = [row for row in rows(fused.lake, "documents") if row["verdict"] == "kept"]

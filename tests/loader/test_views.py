@@ -1,5 +1,6 @@
 """Views: which documents are read, how often, on which side of a split, and their columns in batches."""
 
+import gc
 import json
 import pickle
 import shutil
@@ -125,6 +126,28 @@ def test_each_document_comes_as_often_as_the_view_says(docs, view, shuffled, wor
         lake = make_document_lake(f"{folder}/lake", docs, shuffled=True)
         view = View(**{**vars(view), "columns": ["url", "quality"], "cache": f"{folder}/cache"})
         check_view(f"{lake}/tokens_shuffled" if shuffled else lake, docs, view, world_size)
+
+
+@pytest.mark.parametrize("options", [{"seq_len": 5}, {"seq_len": 40, "format": Format(pad_id=0)}])
+def test_the_files_of_the_cache_are_closed_with_the_dataset(tmp_path, options):
+    docs = [Doc(source=source, row=row, lang="de") for source in "abc" for row in range(12)]
+    lake = make_document_lake(str(tmp_path / "lake"), docs, shuffled=True)
+    view = View(where=GERMAN, columns=["url"], cache=str(tmp_path / "cache"))
+    gc.collect()
+    gc.disable()  # references alone must suffice
+    try:
+        dataset = TokenDataset(lake, view=view, shuffle=SHUFFLE, **options)
+        read = sum(len(batch["input_ids"]) for batch in dataset.batches(2))
+        left = iter(dataset.batches(2))
+        next(left)
+        dataset.locate(0)
+        assert read
+        maps = Path("/proc/self/maps")
+        assert str(tmp_path) in maps.read_text()
+        del dataset, left
+        assert str(tmp_path) not in maps.read_text()
+    finally:
+        gc.enable()
 
 
 def check_view(table: str, docs: Sequence[Doc], view: View, world_size: int) -> None:

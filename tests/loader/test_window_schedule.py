@@ -9,51 +9,27 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 from etl.errors import LoaderError
-from etl.loader import Format, Remote, Schedule, Shard, TokenDataset, TokenMixture
+from etl.loader import Format, Remote, Schedule, Shard, TokenDataset
 from etl.loader.replay import replay
 from tests.helpers.token_tables import (
     MIXED,
     SHAPES,
     SMALL,
-    Shape,
     documents,
     group_tokens,
     make_lake,
     merged,
+    naive_passes,
     rows_of,
-    stream_of,
+    streams_of,
 )
 
 PHASES = [(0, 5), (20, 9), (37, 3)]
 each_table = settings(max_examples=20)
 
 
-def naive_passes(
-    streams: list[list[int]], phases: list[tuple[int, int]]
-) -> list[tuple[int, list[list[int]]]]:
-    """Cut the streams of some epochs window by window; return the epoch and the windows of each pass."""
-    passes: list[tuple[int, list[list[int]]]] = []
-    sample = 0
-    for epoch, stream in enumerate(streams):
-        token = 0
-        while True:
-            size = next(value for start, value in reversed(phases) if start <= sample)
-            if token + size + 1 > len(stream):
-                break
-            if token == 0 or any(start == sample for start, _ in phases):
-                passes.append((epoch, []))
-            passes[-1][1].append(stream[token : token + size + 1])
-            token, sample = token + size, sample + 1
-    return passes
-
-
 def open_dataset(lake: str, phases=PHASES, **options) -> TokenDataset:
     return TokenDataset(lake, seq_len=Schedule(phases), **{"shuffle": MIXED, **options})
-
-
-def streams_of(lake: str, shape: Shape, epochs: int, shuffle=MIXED) -> list[list[int]]:
-    plan = TokenDataset(lake, seq_len=1, shuffle=shuffle)._plan
-    return [stream_of(shape, plan.stream(e).groups.tolist()).tolist() for e in range(epochs)]
 
 
 @each_table
@@ -85,7 +61,7 @@ def test_each_pass_continues_where_the_one_before_it_ended(new_place, shape, ste
 
 
 def test_passes_follow_each_other_without_set_epoch(lake):
-    expected = naive_passes(streams_of(lake, SMALL, 2), PHASES)
+    expected = naive_passes(streams_of(lake, SMALL, 2, MIXED), PHASES)
     dataset = open_dataset(lake)
     for epoch, (_, windows) in enumerate(expected):
         assert sorted(rows_of(dataset, 3)) == sorted(windows)
@@ -172,8 +148,6 @@ def test_other_windows_cannot_change_their_length(lake):
     for wanted in (Format(pack="best_fit"), Format(pad_id=0)):
         with pytest.raises(LoaderError, match="Schedule of seq_len is for windows of consecutive"):
             open_dataset(lake, format=wanted)
-    with pytest.raises(LoaderError, match="windows of a change their length"):
-        TokenMixture({"a": open_dataset(lake)}, weights={"a": 1})
     with pytest.raises(LoaderError, match="a window needs 1000 tokens"):
         open_dataset(lake, [(0, 5), (20, 999)])
     dataset = open_dataset(lake)

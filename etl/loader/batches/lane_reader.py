@@ -50,4 +50,5 @@ class LaneReader(ABC, Generic[_Lane]):
     def __exit__(self, *_: object) -> None:
         for lane in self._lanes.values():
             lane.close()
+        self._lanes.clear()  # they refer to this reader
         self.files.close()

@@ -13,14 +13,18 @@ Samples are numbered over all ranks. The source of sample g follows by arithmeti
 4. **Phases.** If the weights change with the sample number, each phase has its own shares. It begins with a
    new block in every class, so a change comes at a multiple of ``classes`` samples, the one nearest to the
    sample that was asked for.
-5. **Repetition.** An exhausted source begins its next epoch, in the order of that epoch. Each of its epochs
-   omits up to classes - 1 samples, different ones each time.
+5. **Turns.** The classes take the samples of a source in turn: sample i of class c is sample
+   i * classes + c of the source, counted over its epochs. If the order ends, the classes may have different
+   numbers of samples of a source; those of the longer ones follow each other without a gap. So the samples
+   of a source are its first ones, each once.
+6. **Repetition.** An exhausted source begins its next epoch, in the order of that epoch.
 
 The position in every source follows from g, so the state does not need to store it.
 """
 
 from bisect import bisect_right
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -51,13 +55,15 @@ def compute_shares(weights: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class MixtureOrder:
-    """The endless sequence of samples of a mixture, a pure function of these fields; K sources, P phases."""
+    """The sequence of samples of a mixture, a pure function of these fields; K sources, P phases."""
 
     shares: np.ndarray  # (P, K) int64, samples of each source in a block of each phase
     sizes: np.ndarray  # (K,) int64, samples of an epoch of each source
     classes: int
     seed: int
     firsts: tuple[int, ...] = (0,)  # (P,) the samples of a class before each phase
+    stage: int = 0  # of the mixture: the orders of its stages differ
+    num_samples: int | None = None  # None: endless
 
     @staticmethod
     def classes_for(lanes: int, sizes: np.ndarray) -> int:
@@ -65,15 +71,10 @@ class MixtureOrder:
         return max(min(lanes, int(sizes.min()) // _MIN_CLASS_SAMPLES), 1)
 
     @property
-    def class_samples(self) -> np.ndarray:
-        """The samples of a class in an epoch of each source, (K,) int64."""
-        return self.sizes // self.classes
-
-    @property
     def samples_until_exhausted(self) -> int:
         """The samples of the mixture that exhaust the first of its sources, about; no source repeats."""
         # A class may be a sample ahead of its share.
-        left = np.maximum(self.class_samples - 1, 1) * self.classes
+        left = np.maximum(self.sizes // self.classes - 1, 1) * self.classes
         for first, end, shares in zip(
             self.firsts, [*self.firsts[1:], None], self.shares, strict=True
         ):
@@ -94,14 +95,32 @@ class MixtureOrder:
         return phase, *divmod(position - self.firsts[phase], BLOCK)
 
     def block(self, sample_class: int, phase: int, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return a block of a class: the source of each sample, and its index among that source's samples.
+        """Return a block of a class: the source of each sample, and its number among the source's samples.
 
-        Both are (BLOCK,) int64; the index counts the samples of the class from its first block.
+        Both are (BLOCK,) int64; the number counts the samples of all classes from the first block.
         """
         shares = self.shares[phase]
         sources, nth = self._spread(sample_class, phase, number)
         before = self._class_counts(sample_class, self.firsts[phase]) + number * shares
-        return sources, before[sources] + nth
+        return sources, self._in_turn(sample_class, sources, before[sources] + nth)
+
+    def _in_turn(self, sample_class: int, sources: np.ndarray, indices: np.ndarray) -> np.ndarray:
+        """Return the numbers of samples of sources, (n,) int64, from their indices in a class."""
+        numbers: np.ndarray = indices * self.classes + sample_class
+        if self._taken is None:
+            return numbers
+        is_late = indices >= self._taken.min(axis=0)[sources]  # not all classes have so many
+        is_late &= indices < self._taken[sample_class, sources]
+        for at in np.flatnonzero(is_late).tolist():
+            taken, index = self._taken[:, sources[at]], indices[at]
+            earlier = np.count_nonzero(taken[:sample_class] > index)
+            numbers[at] = np.minimum(taken, index).sum() + earlier
+        return numbers
+
+    @cached_property
+    def _taken(self) -> np.ndarray | None:
+        """The samples of each source in each class, (classes, K) int64; None if the order is endless."""
+        return None if self.num_samples is None else self._all_counts(self.num_samples)
 
     def _spread(self, sample_class: int, phase: int, number: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the source of each sample of a block, and its index among the source's samples there."""
@@ -109,7 +128,9 @@ class MixtureOrder:
         sources = np.repeat(np.arange(len(shares)), shares)
         nth = np.arange(BLOCK) - np.repeat(np.cumsum(shares) - shares, shares)
         # A random time in the nth of ``share`` equal parts of the block.
-        moments = nth + uniform(BLOCK, self.seed, "mixture", sample_class, phase, number)
+        moments = nth + uniform(
+            BLOCK, self.seed, "mixture", self.stage, sample_class, phase, number
+        )
         order = np.argsort(moments / shares[sources], kind="stable")
         return sources[order], nth[order]
 
@@ -127,8 +148,13 @@ class MixtureOrder:
 
     def counts(self, sample: int) -> np.ndarray:
         """Return the number of samples of each source before a sample of the mixture, (K,) int64."""
-        total = np.zeros(self.shares.shape[1], np.int64)
-        for sample_class in range(self.classes):
-            position = max(sample - sample_class + self.classes - 1, 0) // self.classes
-            total += self._class_counts(sample_class, position)
+        total: np.ndarray = self._all_counts(sample).sum(axis=0)
         return total
+
+    def _all_counts(self, sample: int) -> np.ndarray:
+        """Return the same for each class, (classes, K) int64."""
+        positions = [
+            max(sample - sample_class + self.classes - 1, 0) // self.classes
+            for sample_class in range(self.classes)
+        ]
+        return np.stack([self._class_counts(*each) for each in enumerate(positions)])

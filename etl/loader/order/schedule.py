@@ -45,5 +45,14 @@ class Schedule(Generic[_Value]):
         """Return the value for a sample."""
         return self.phases[bisect_right(self.starts, sample) - 1][1]
 
+    def between(self, start: int, end: int | None) -> "Schedule[_Value]":
+        """Return the function between two samples, counted from the first; None: without end.
+
+        >>> Schedule([(0, "a"), (10, "b"), (20, "c")]).between(12, 20)
+        Schedule(phases=[(0, 'b')])
+        """
+        later = [(at, value) for at, value in self if at > start and (end is None or at < end)]
+        return Schedule([(0, self.at(start)), *((at - start, value) for at, value in later)])
+
     def __iter__(self) -> Iterator[tuple[int, _Value]]:
         return iter(self.phases)

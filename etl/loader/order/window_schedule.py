@@ -8,7 +8,9 @@ the stream, a pass has lanes and blocks like an epoch.
 
 import hashlib
 import json
-from dataclasses import KW_ONLY, dataclass, replace
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 
@@ -26,7 +28,7 @@ class PartPlan(EpochPlan):
     first_token: int  # of that stream
     max_samples: int | None  # None: up to the end of the stream
     first_sample: int  # the samples of all passes before this one
-    next_seq_len: int  # that of the next pass
+    next_seq_len: int  # that of the windows after the next change of length
 
     @property
     def num_samples(self) -> int:
@@ -36,20 +38,35 @@ class PartPlan(EpochPlan):
         return available if self.max_samples is None else min(available, self.max_samples)
 
     @property
-    def end_sample(self) -> int:
-        """The first sample after the pass."""
-        return self.first_sample + self.num_samples
-
-    @property
     def dropped_tokens(self) -> int:
         """The number of tokens at the end of the epoch's stream that are in no window."""
         rest = self.num_tokens - self.first_token - self.num_samples * self.seq_len - self.overlap
-        return rest if rest < self.next_seq_len else 0
+        is_next_length = self.num_samples == self.max_samples
+        return rest if rest < (self.next_seq_len if is_next_length else self.seq_len) else 0
 
     def stream(self, epoch: int) -> EpochStream:  # noqa: ARG002 - passes of an epoch share its stream
         """Return the row groups of the epoch in its order; token 0 is the first one of the pass."""
         whole = super().stream(self.stream_epoch)
         return EpochStream(whole.groups, whole.group_tokens, whole.marks - self.first_token)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Phase:
+    """The passes with windows of one length: the rest of an epoch, then whole epochs, the last in part."""
+
+    seq_len: int
+    first_sample: int
+    num_samples: int | None  # None: endless
+    first_pass: int
+    epoch: int  # of the first pass
+    first_token: int  # of the stream of that epoch
+    first_size: int  # the windows of the rest of that epoch
+    size: int  # those of a whole epoch
+
+    def pass_start(self, number: int) -> int:
+        """Return the first sample of a pass, counted from that of the phase."""
+        later = number - self.first_pass
+        return 0 if later == 0 else self.first_size + (later - 1) * self.size
 
 
 class WindowSchedule:
@@ -65,10 +82,22 @@ class WindowSchedule:
         seed: int,
         shuffle: ResolvedShuffle | None,
     ) -> None:
-        plans = [EpochPlan(group_tokens, value, seed, shuffle) for value in seq_lens.values]
         self._seq_lens = seq_lens
-        self._whole = plans[0]
+        self._whole = {
+            value: EpochPlan(group_tokens, value, seed, shuffle) for value in seq_lens.values
+        }
+        self._first = self._whole[seq_lens.at(0)]
+        self._phases = list(self._plan_phases())
         self._newest = (0, self._plan(0))
+
+    def with_seq_lens(self, seq_lens: Schedule[int]) -> "WindowSchedule":
+        """Return the passes over the same table with other lengths."""
+        first = self._first
+        return WindowSchedule(first.group_tokens, seq_lens, first.seed, first.shuffle)
+
+    def whole(self, seq_len: int) -> EpochPlan:
+        """Return the samples of an epoch that has all windows of one of the lengths."""
+        return self._whole[seq_len]
 
     def plan(self, number: int) -> PartPlan:
         """Return the samples of a pass."""
@@ -76,38 +105,65 @@ class WindowSchedule:
             self._newest = (number, self._plan(number))
         return self._newest[1]
 
-    def firsts(self, last: int) -> list[int]:
-        """Return the first sample of each pass up to the one that has the sample ``last``."""
-        firsts = [0]
-        while (end := self.plan(len(firsts) - 1).end_sample) <= last:
-            firsts.append(end)
-        return firsts
+    def find_passes(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the passes of samples counted over all passes, (n,) int64, and the samples in these."""
+        passes, samples = np.zeros_like(numbers), np.zeros_like(numbers)
+        starts = [phase.first_sample for phase in self._phases]
+        phases = np.searchsorted(starts, numbers, side="right") - 1
+        for index in np.unique(phases).tolist():
+            phase, chosen = self._phases[index], phases == index
+            later, sample = np.divmod(
+                numbers[chosen] - phase.first_sample - phase.first_size, phase.size
+            )
+            is_first = later < 0
+            passes[chosen] = phase.first_pass + np.where(is_first, 0, later + 1)
+            in_first = numbers[chosen] - phase.first_sample
+            samples[chosen] = np.where(is_first, in_first, sample)
+        return passes, samples
 
-    def _plan(self, number: int) -> PartPlan:
-        num_tokens, starts = self._whole.num_tokens, self._seq_lens.starts
-        epoch = token = sample = 0
-        for _ in range(number + 1):
-            seq_len = self._seq_lens.at(sample)
+    def _plan_phases(self) -> Iterator[_Phase]:
+        num_tokens, starts = self._first.num_tokens, self._seq_lens.starts
+        epoch = token = number = 0
+        for (start, seq_len), end in zip(self._seq_lens, [*starts[1:], None], strict=True):
             if num_tokens - token <= seq_len:
                 epoch, token = epoch + 1, 0
-            change = min((start for start in starts if start > sample), default=None)
-            plan = PartPlan(
-                self._whole.group_tokens,
-                seq_len,
-                self._whole.seed,
-                self._whole.shuffle,
-                stream_epoch=epoch,
+            phase = _Phase(
+                seq_len=seq_len,
+                first_sample=start,
+                num_samples=None if end is None else end - start,
+                first_pass=number,
+                epoch=epoch,
                 first_token=token,
-                max_samples=None if change is None else change - sample,
-                first_sample=sample,
-                next_seq_len=seq_len,
+                first_size=(num_tokens - token - 1) // seq_len,
+                size=self._whole[seq_len].num_samples,
             )
-            sample += plan.num_samples
-            plan = replace(plan, next_seq_len=self._seq_lens.at(sample))
-            token += plan.num_samples * seq_len
-        return plan
+            yield phase
+            if end is None:
+                return
+            later = max(-(-(end - start - phase.first_size) // phase.size), 0)
+            last = number + later
+            rest = end - start - phase.pass_start(last)
+            epoch, token = epoch + later, rest * seq_len + (token if later == 0 else 0)
+            number = last + 1
+
+    def _plan(self, number: int) -> PartPlan:
+        index = bisect_right([phase.first_pass for phase in self._phases], number) - 1
+        phase, later = self._phases[index], number - self._phases[index].first_pass
+        before = phase.pass_start(number)
+        is_last_phase = phase.num_samples is None
+        return PartPlan(
+            self._first.group_tokens,
+            phase.seq_len,
+            self._first.seed,
+            self._first.shuffle,
+            stream_epoch=phase.epoch + later,
+            first_token=0 if later else phase.first_token,
+            max_samples=None if phase.num_samples is None else phase.num_samples - before,
+            first_sample=phase.first_sample + before,
+            next_seq_len=self._phases[index + (0 if is_last_phase else 1)].seq_len,
+        )
 
     def fingerprint(self, table_digest: str) -> str:
         """Return 16 hex digits over everything that decides the order, for comparison with saved states."""
-        parts = [self._whole.fingerprint(table_digest), *self._seq_lens.phases]
+        parts = [self._first.fingerprint(table_digest), *self._seq_lens.phases]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]

@@ -54,12 +54,10 @@ class ColumnValues:
         return firsts
 
     @cached_property
-    def _file(self) -> pa.ipc.RecordBatchFileReader:
-        return pa.ipc.open_file(pa.memory_map(str(self.folder / _VALUES)))
-
-    @cached_property
     def _batch(self) -> Any:
-        return lru_cache(_CACHED_BATCHES)(lambda number: self._file.get_batch(number).column(0))
+        file = pa.ipc.open_file(pa.memory_map(str(self.folder / _VALUES)))
+        # Without a reference to self, which would keep the file open until a collection of garbage.
+        return lru_cache(_CACHED_BATCHES)(lambda number: file.get_batch(number).column(0))
 
     def __getstate__(self) -> dict[str, Any]:
         return {"folder": self.folder}

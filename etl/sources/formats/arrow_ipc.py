@@ -30,7 +30,7 @@ def cut(whole: Split, source: Source, known: Sequence[KnownPart]) -> list[Split]
     Only files larger than ``split_bytes`` are opened. The first row of a piece is unknown until the
     records before it are counted. Where a file cannot be opened, reading it reports the error.
     """
-    count = _count_batches(whole) if known or whole.size > source.split_bytes else 0
+    count = _count_batches(whole, source) if known or whole.size > source.split_bytes else 0
     step = max(1, count * source.split_bytes // max(whole.size, 1))
     return [
         replace(
@@ -44,11 +44,18 @@ def cut(whole: Split, source: Source, known: Sequence[KnownPart]) -> list[Split]
     ]
 
 
-def _count_batches(whole: Split) -> int:
-    """Return the number of record batches at which a file can be cut; 0 if it cannot be cut or opened."""
+def _count_batches(whole: Split, source: Source) -> int:
+    """Return the number of record batches at which a file can be cut; 0 if it cannot be cut or opened.
+
+    A file without the text column is not cut, so that its error is reported once.
+    """
     try:
         with storage.open_input(whole.uri) as file:
-            return len(arrow_messages.read_blocks(file, whole)[1]) if _is_ipc_file(file) else 0
+            if not _is_ipc_file(file):
+                return 0
+            if source.columns.text not in pa.ipc.open_file(file).schema.names:
+                return 0
+            return len(arrow_messages.read_blocks(file, whole)[1])
     except (SourceError, StorageError, pa.ArrowException, OSError, UnicodeDecodeError):
         return 0
 

@@ -44,9 +44,9 @@ def cut(whole: Split, source: Source, known: Sequence[KnownPart]) -> list[Split]
     text = _sums(group.column_bytes for group in groups)
     total = _sums(group.total_bytes for group in groups)
     rows = _sums(group.rows for group in groups)
-    size = text if text[-1] else total
-    count = -(-size[-1] // source.split_bytes)  # of equal pieces, as far as row groups allow
-    steps = [each * count // max(size[-1], 1) for each in size]
+    # Equal pieces, as far as row groups allow; without the text column one, whose error is reported once.
+    count = -(-text[-1] // source.split_bytes)
+    steps = [each * count // max(text[-1], 1) for each in text]
     points = (index for index in range(1, len(groups)) if steps[index] > steps[index - 1])
     pieces = cut_at(points, known)
     if not groups or len(pieces) == 1:
@@ -61,7 +61,7 @@ def cut(whole: Split, source: Source, known: Sequence[KnownPart]) -> list[Split]
             stop=stop,
             first_row=rows[start],
             bytes=whole.size * (total[end] - total[start]) // max(total[-1], 1),
-            text_bytes=size[end] - size[start],
+            text_bytes=text[end] - text[start],
             offset=groups[start].offset,
         )
         for start, stop in pieces

@@ -43,7 +43,7 @@ from etl.sources.split import Split
 EXTENSIONS: tuple[str, ...] = (".warc", ".wet", ".wat")
 COMPRESSIBLE: bool = True
 
-cut = whole_files.keep_whole  # the members of a compressed file can be found only by reading it
+cut = whole_files.keep_whole  # row numbers count damaged stretches too, which only reading finds
 count_records = whole_files.refuse_to_count
 
 DOCUMENT_TYPES = ("response", "resource", "conversion")
