@@ -32,7 +32,7 @@ def version_of(recipe: Recipe, name: str) -> int:
 def start_run(file: Path, step: str | int = "") -> subprocess.Popen[bytes]:
     """Start a run in another process.
 
-    ``step`` may be ``shuffle``, which follows the run, or n: it kills itself before its n-th commit of tokens.
+    ``step`` may be ``shuffle``, which follows the run, or n: it dies right before its n-th commit of tokens.
     """
     command = [sys.executable, "-m", "tests.helpers.driver", str(file), str(step)]
     return subprocess.Popen(command, start_new_session=True)
