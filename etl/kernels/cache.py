@@ -100,11 +100,8 @@ class KernelCache(FunctionCache):
             return loaded
         key = self._index_key(sig, target_context.codegen())  # type: ignore[no-untyped-call]
         signature, (triple, *_), code = key
-        with suppress(OSError):
-            data = self._shipped.load((signature, (triple, SHIPPED, ""), code))  # type: ignore[no-untyped-call]
-            if data is not None:
-                return self._impl.rebuild(target_context, data)
-        return None
+        data = self._shipped.load((signature, (triple, SHIPPED, ""), code))
+        return None if data is None else self._impl.rebuild(target_context, data)
 
     def end(self) -> None:
         """Let other processes compile the kernel, if this one has."""
@@ -122,7 +119,7 @@ class _CacheFiles:
 
     def load(self, key: object) -> object:
         """Return the machine code for one signature from the first folder that has it, or None."""
-        found = (file.load(key) for file in self._files)  # type: ignore[no-untyped-call]
+        found = (file.load(key) for file in self._files)
         return next((data for data in found if data is not None), None)
 
     def save(self, key: object, data: object) -> None:
@@ -150,6 +147,22 @@ class _CacheFile(IndexDataCacheFile):
         self._prefix = f"{name}.{sys.implementation.cache_tag}."
         self._current = self._prefix + hashlib.sha256(stamp.encode()).hexdigest()[:16]
         super().__init__(folder, self._current, stamp)  # type: ignore[no-untyped-call]
+
+    def load(self, key: object) -> object:
+        """Return the machine code for one signature; None if there is none, or its files are damaged."""
+        try:
+            return super().load(key)  # type: ignore[no-untyped-call]
+        except Exception:  # noqa: BLE001 - unpickling raises many types
+            return None
+
+    def _load_index(self) -> dict[object, str]:
+        try:
+            index: dict[object, str] = super()._load_index()  # type: ignore[no-untyped-call]
+        except OSError:
+            raise  # another folder is used
+        except Exception:  # noqa: BLE001 - numba does not sync: a power failure may leave it empty
+            return {}
+        return index
 
     def save(self, key: object, data: object) -> None:
         """Write the machine code for one signature, and remove the files of other stamps."""

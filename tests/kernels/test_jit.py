@@ -108,6 +108,32 @@ def test_a_stale_cache_of_a_renamed_type_is_ignored_and_removed(tmp_path):
     assert files[1] == files[2]
 
 
+@pytest.mark.parametrize("damage", [b"", bytes(100), b"\x80\x05"], ids=["empty", "zeros", "cut"])
+@pytest.mark.parametrize("suffix", [".nbi", ".nbc"])
+def test_damaged_machine_code_is_written_again(tmp_path, suffix, damage):
+    """After a power failure, a file may be empty, end early, or have zeros."""
+    kept = cache._CacheFile(str(tmp_path), "kernel", "stamp")
+    kept.save("int64", "machine code")
+    assert kept.load("int64") == "machine code"
+    (file,) = tmp_path.glob(f"*{suffix}")
+    file.write_bytes(damage)
+    assert kept.load("int64") is None
+    kept.save("int64", "machine code")
+    assert kept.load("int64") == "machine code"
+
+
+def test_machine_code_that_cannot_be_opened_is_kept_elsewhere(tmp_path):
+    files = [cache._CacheFile(str(tmp_path / name), "kernel", "stamp") for name in "ab"]
+    files[0].save("int64", "machine code")
+    (index,) = tmp_path.glob("a/*.nbi")
+    index.unlink()
+    index.mkdir()
+    both = cache._CacheFiles(files)
+    assert both.load("int64") is None
+    both.save("int64", "machine code")
+    assert both.load("int64") == files[1].load("int64") == "machine code"
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="mounts a folder")
 def test_machine_code_is_read_from_a_read_only_folder_and_kept_in_the_users(tmp_path):
