@@ -5,12 +5,14 @@ process loads ``MODULES`` while the driver still loads Dask. It runs no task, an
 """
 
 import os
+import signal
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from multiprocessing import forkserver
-from typing import Final
+from multiprocessing import forkserver, resource_tracker
+from typing import Final, Literal
 
-from etl.compute.worker_settings import START_METHOD, WORKER_ENVIRONMENT
+from etl.compute.worker_settings import WORKER_ENVIRONMENT
 
 MODULES: Final = (
     "distributed.nanny",
@@ -21,16 +23,22 @@ MODULES: Final = (
 """What all workers import. Not Polars, and so no stage: it starts a thread, which a fork would lack."""
 
 
-def start_fork_server() -> None:
+def start_fork_server() -> Literal["forkserver", "spawn"]:
     """Start the process that loads ``MODULES`` and forks workers, and return at once.
 
-    A process has one such server: later calls do nothing.
+    A process has one such server: later calls do nothing. Returns the method with which workers are to be
+    started: ``spawn`` where no server can be, as its socket is in ``TMPDIR``, whose path may be too long.
     """
-    if START_METHOD != "forkserver":
-        return
-    with _environment(WORKER_ENVIRONMENT):  # libraries read it as they are loaded
-        forkserver.set_forkserver_preload([*MODULES])
-        forkserver.ensure_running()
+    if sys.platform != "linux":  # a library of the system may not survive a fork
+        return "spawn"
+    forkserver.set_forkserver_preload([*MODULES])
+    # Libraries read the environment as they are loaded.
+    with _environment(WORKER_ENVIRONMENT), _without_interrupts():
+        try:
+            forkserver.ensure_running()
+        except OSError:
+            return "spawn"
+    return "forkserver"
 
 
 @contextmanager
@@ -43,3 +51,14 @@ def _environment(defaults: Mapping[str, str]) -> Iterator[None]:
     finally:
         for name in missing:
             del os.environ[name]
+
+
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Start processes that ignore Ctrl-C, which reaches all processes of a terminal."""
+    resource_tracker.ensure_running()  # otherwise the server starts it, which unblocks the signal
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

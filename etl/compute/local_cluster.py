@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import dask
 from distributed import Client, LocalCluster
 
 from etl.compute.cores import is_small, local_workers
@@ -20,31 +21,40 @@ from etl.storage.file_sets import remove_unused
 @contextmanager
 def start_local_cluster(_address: str | None, request: ClusterRequest) -> Iterator[Client]:
     """Start worker processes, connect a client to them, and stop them at the end of the context."""
-    wanted = request.workers
-    start_fork_server()
-    with warnings.catch_warnings():  # Dask then picks another dashboard port
-        warnings.filterwarnings("ignore", message="Port .* is already in use")
-        cluster = LocalCluster(
-            n_workers=wanted if isinstance(wanted, int) else local_workers(request.planned_bytes),
-            threads_per_worker=1,
-            memory_limit=request.memory_limit or "auto",
-            # 0.3 s of CPU time, for those who set the number of workers or have much input.
-            dashboard_address=None
-            if wanted is None and is_small(request.planned_bytes)
-            else ":8787",
-            security=request.security,
-            env={**os.environ},  # a fork has that of the time when its server started
-            silence_logs=logging.CRITICAL,  # the run reports what tasks raise
-        )
     folders: set[Path] = set()
     try:
-        with cluster, Client(cluster) as client:
+        with _start_workers(request) as cluster, Client(cluster) as client:
             client.run(_leave_interrupts_to_the_driver)
             folders = machine_folders(client)
             yield client
     finally:
         for folder in folders:
             remove_unused(folder)
+
+
+@contextmanager
+def _start_workers(request: ClusterRequest) -> Iterator[LocalCluster]:
+    wanted = request.workers
+    method = {"distributed.worker.multiprocessing-method": start_fork_server()}
+    with dask.config.set(method):  # until the end: a worker that dies is replaced
+        with warnings.catch_warnings():  # Dask then picks another dashboard port
+            warnings.filterwarnings("ignore", message="Port .* is already in use")
+            cluster = LocalCluster(
+                n_workers=wanted
+                if isinstance(wanted, int)
+                else local_workers(request.planned_bytes),
+                threads_per_worker=1,
+                memory_limit=request.memory_limit or "auto",
+                # 0.3 s of CPU time, for those who set the number of workers or have much input.
+                dashboard_address=None
+                if wanted is None and is_small(request.planned_bytes)
+                else ":8787",
+                security=request.security,
+                env={**os.environ},  # a fork has that of the time when its server started
+                silence_logs=logging.CRITICAL,  # the run reports what tasks raise
+            )
+        with cluster:
+            yield cluster
 
 
 def has_dashboard(client: Client) -> bool:

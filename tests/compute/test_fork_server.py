@@ -15,6 +15,11 @@ from etl.compute.worker_settings import WORKER_ENVIRONMENT
 _OF_JEMALLOC = "jemalloc_bg_thd"  # which prepares itself for a fork
 
 
+def run_python(code: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+
+
 def test_the_modules_start_no_threads_that_a_fork_would_lack() -> None:
     code = (
         f"import {', '.join(MODULES)}\n"
@@ -22,13 +27,7 @@ def test_the_modules_start_no_threads_that_a_fork_would_lack() -> None:
         "tasks = Path('/proc/self/task').iterdir()\n"
         "print(*((task / 'comm').read_text().strip() for task in tasks))"
     )
-    result = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, **WORKER_ENVIRONMENT},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    result = run_python(code, env={**os.environ, **WORKER_ENVIRONMENT})
     main, *others = result.stdout.split()
     assert main.startswith("python")
     assert {*others} <= {_OF_JEMALLOC}
@@ -42,6 +41,37 @@ def test_a_worker_has_the_environment_of_its_start(monkeypatch: pytest.MonkeyPat
         (names,) = client.run(_environment).values()
     assert names["SET_LATER"] == "yes"
     assert names.items() >= WORKER_ENVIRONMENT.items()
+
+
+def test_without_a_place_for_the_socket_of_the_server_workers_are_spawned(tmp_path: Path) -> None:
+    folder = tmp_path / ("long" * 25)
+    folder.mkdir()
+    code = (
+        "import os\n"
+        "from etl.compute.cluster import Cluster\n"
+        "with Cluster(workers=1).connect(1000) as client:\n"
+        "    print(*client.run(os.getppid).values(), os.getpid())"
+    )
+    environment = {**os.environ, "TMPDIR": str(folder)}
+    result = run_python(code, env=environment)
+    parent, driver = result.stdout.split()
+    assert parent == driver
+
+
+def test_ctrl_c_does_not_reach_the_server_while_it_loads() -> None:
+    code = (
+        "import os, signal\n"
+        "from multiprocessing import forkserver, get_context\n"
+        "from etl.compute.fork_server import start_fork_server\n"
+        "start_fork_server()\n"
+        "os.kill(forkserver._forkserver._forkserver_pid, signal.SIGINT)\n"
+        "process = get_context('forkserver').Process(target=int)\n"
+        "process.start()\n"
+        "process.join()\n"
+        "print(process.exitcode)"
+    )
+    result = run_python(code)
+    assert (result.stdout, result.stderr) == ("0\n", "")
 
 
 def test_a_worker_that_crashes_is_replaced() -> None:
