@@ -40,7 +40,7 @@ def peek(file: Split, max_records: int) -> list[Record]:
                 case "parquet" | "delta":
                     records: Iterator[Record] = _from_parquet(opened, max_records, file)
                 case "arrow":
-                    records = _from_arrow(opened)
+                    records = _from_arrow(opened, max_records)
                 case "jsonl":
                     records = _from_lines(opened, file)
                 case "csv":
@@ -64,11 +64,11 @@ def sniff_format(uri: str) -> Format | None:
 def _from_parquet(opened: pa.NativeFile, max_records: int, file: Split) -> Iterator[Record]:
     content = pq.ParquetFile(opened, pre_buffer=False)
     for batch in content.iter_batches(batch_size=max_records, use_threads=False):
-        for record in batch.to_pylist():
+        for record in _records(batch):
             yield {**record, **dict(file.partition)}
 
 
-def _from_arrow(opened: pa.NativeFile) -> Iterator[Record]:
+def _from_arrow(opened: pa.NativeFile, max_records: int) -> Iterator[Record]:
     start = opened.read(6)
     opened.seek(0)
     if start == b"ARROW1":
@@ -77,7 +77,24 @@ def _from_arrow(opened: pa.NativeFile) -> Iterator[Record]:
     else:
         batches = iter(pa.ipc.open_stream(opened))
     for batch in batches:
-        yield from batch.to_pylist()
+        yield from _records(batch.slice(0, max_records))
+
+
+def _records(batch: pa.RecordBatch) -> Iterator[Record]:
+    names, columns = batch.schema.names, map(_values, batch.columns)
+    for values in zip(*columns, strict=True):
+        yield dict(zip(names, values, strict=True))
+
+
+def _values(column: pa.Array) -> list[Any]:
+    """Return the values of a column; None for those that Python lacks, such as a date in the year 10000."""
+    values = []
+    for scalar in column:
+        try:
+            values.append(scalar.as_py())
+        except (ValueError, OverflowError, KeyError):  # the last one: of an unknown time zone
+            values.append(None)
+    return values
 
 
 def _from_lines(opened: pa.NativeFile, file: Split) -> Iterator[Record]:

@@ -112,6 +112,23 @@ def test_a_damaged_file_is_left_out(tmp_path: Path) -> None:
     assert len(facts.documents) == len(ROWS)
 
 
+def test_values_that_python_lacks_are_no_error(tmp_path: Path) -> None:
+    numbers = pa.array([2**62, 1], pa.int64())
+    table = pa.table(
+        {
+            "text": pa.array([b"\xff", TEXTS[0].encode()]).view(pa.string()),
+            "date": pa.array([10**7, 1], pa.int32()).view(pa.date32()),
+            "time": numbers.view(pa.timestamp("us")),
+            "duration": numbers.view(pa.duration("us")),
+            "zone": numbers.view(pa.timestamp("us", tz="Mars/Phobos")),
+        }
+    )
+    pq.write_table(table, tmp_path / "a.parquet")
+    facts = inspect_source([str(tmp_path)])
+    assert facts.source.columns.text == "text"
+    assert facts.formats[0].columns == tuple(table.column_names)
+
+
 def test_files_that_cannot_be_read_are_an_error(tmp_path: Path) -> None:
     (tmp_path / "b.parquet").write_bytes(b"PAR1 damaged")
     with pytest.raises(SourceError, match=r"b\.parquet: cannot be read as parquet"):
