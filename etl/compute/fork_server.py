@@ -27,7 +27,8 @@ def start_fork_server() -> Literal["forkserver", "spawn"]:
     """Start the process that loads ``MODULES`` and forks workers, and return at once.
 
     A process has one such server: later calls do nothing. Returns the method with which workers are to be
-    started: ``spawn`` where no server can be, as its socket is in ``TMPDIR``, whose path may be too long.
+    started: ``spawn`` where there is no server. Its socket is in ``TMPDIR``, whose path may be too long, and
+    a fork of this process cannot use it.
     """
     if sys.platform != "linux":  # a library of the system may not survive a fork
         return "spawn"
@@ -50,7 +51,7 @@ def _environment(defaults: Mapping[str, str]) -> Iterator[None]:
         yield
     finally:
         for name in missing:
-            del os.environ[name]
+            os.environ.pop(name, None)
 
 
 @contextmanager

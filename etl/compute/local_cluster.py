@@ -4,12 +4,12 @@ import logging
 import os
 import signal
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import dask
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, Worker, WorkerPlugin
 
 from etl.compute.cores import is_small, local_workers
 from etl.compute.fork_server import start_fork_server
@@ -24,7 +24,7 @@ def start_local_cluster(_address: str | None, request: ClusterRequest) -> Iterat
     folders: set[Path] = set()
     try:
         with _start_workers(request) as cluster, Client(cluster) as client:
-            client.run(_leave_interrupts_to_the_driver)
+            client.register_plugin(_WorkerSetup(os.environ))
             folders = machine_folders(client)
             yield client
     finally:
@@ -50,7 +50,7 @@ def _start_workers(request: ClusterRequest) -> Iterator[LocalCluster]:
                 if wanted is None and is_small(request.planned_bytes)
                 else ":8787",
                 security=request.security,
-                env={**os.environ},  # a fork has that of the time when its server started
+                env={**os.environ},
                 silence_logs=logging.CRITICAL,  # the run reports what tasks raise
             )
         with cluster:
@@ -72,6 +72,17 @@ def start_in_process() -> Iterator[Client]:
         yield client
 
 
-def _leave_interrupts_to_the_driver() -> None:
-    """Ignore Ctrl-C, which reaches all processes of a terminal: the driver stops its workers."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+class _WorkerSetup(WorkerPlugin):
+    """Leave Ctrl-C, which reaches all processes of a terminal, to the driver, and remove old variables.
+
+    A fork has those of the time when its server started. Workers that replace others are set up, too.
+    """
+
+    def __init__(self, environment: Iterable[str]) -> None:
+        self._variables = frozenset(environment)
+
+    def setup(self, worker: Worker) -> None:  # noqa: ARG002 - Dask passes it
+        """Set up the process of a worker."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        for name in os.environ.keys() - self._variables:
+            del os.environ[name]

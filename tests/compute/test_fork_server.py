@@ -37,9 +37,11 @@ def test_a_worker_has_the_environment_of_its_start(monkeypatch: pytest.MonkeyPat
     with Cluster(workers=1).connect(1000):
         pass  # the server runs now
     monkeypatch.setenv("SET_LATER", "yes")
+    monkeypatch.delenv("PATH")
     with Cluster(workers=1).connect(1000) as client:
         (names,) = client.run(_environment).values()
     assert names["SET_LATER"] == "yes"
+    assert "PATH" not in names
     assert names.items() >= WORKER_ENVIRONMENT.items()
 
 
@@ -56,6 +58,19 @@ def test_without_a_place_for_the_socket_of_the_server_workers_are_spawned(tmp_pa
     result = run_python(code, env=environment)
     parent, driver = result.stdout.split()
     assert parent == driver
+
+
+def test_a_fork_of_the_driver_spawns_workers() -> None:
+    code = (
+        "import os\n"
+        "from etl.compute.fork_server import start_fork_server\n"
+        "start_fork_server()\n"
+        "if os.fork() == 0:\n"
+        "    print(start_fork_server())\n"
+        "else:\n"
+        "    os.wait()"
+    )
+    assert run_python(code).stdout == "spawn\n"
 
 
 def test_ctrl_c_does_not_reach_the_server_while_it_loads() -> None:
