@@ -164,6 +164,17 @@ def test_magic_bytes_inside_a_member_do_not_cut(tmp_path: Path, kind: str) -> No
         assert len(splits) > 1
 
 
+def test_bytes_that_look_like_a_long_header_do_not_cut(tmp_path: Path) -> None:
+    """A gzip header may have 65,535 bytes of any content, and only what follows shows that it is none."""
+    random = Random(1)
+    header = b"\x1f\x8b\x08\x04" + bytes(6) + b"\xff\xff"
+    content = random.randbytes(100_000) + header + random.randbytes(200_000)
+    path = tmp_path / "a.jsonl.gz"
+    path.write_bytes(gzip.compress(content, 0))
+    (split,) = list_splits(Source(path=str(path), split_bytes=4 * 100_000))
+    assert split.is_whole
+
+
 def test_a_member_stored_inside_another_one_is_reported(tmp_path: Path) -> None:
     inner = gzip.compress(b'{"text": "inner"}\n') * 100
     path = tmp_path / "a.jsonl.gz"

@@ -24,7 +24,9 @@ from etl.sources.split import TEXT_RATIO, Split
 # Chosen here. bgzip writes 64 KB, pzstd and t2sz 1 to 8 MB of text per member; a remote request of 1 MB takes
 # as long as a small one.
 _SEARCH_BYTES = 1 << 20
-_CHECK_BYTES = 1 << 16  # of a member are decompressed to see whether it is one, or all of it
+# Of a member are decompressed to see whether it is one, or all of it: more than the header of a gzip member
+# (65 KB) or the first block of a zstd frame (128 KB) needs, which may have any content.
+_CHECK_BYTES = (1 << 17) + (1 << 12)
 _STEP_BYTES = 1 << 10  # zstd expands them to at most 32 MB
 _MAGIC = {"gzip": b"\x1f\x8b\x08", "zstd": b"\x28\xb5\x2f\xfd"}
 
