@@ -23,7 +23,11 @@ def start_local_cluster(_address: str | None, request: ClusterRequest) -> Iterat
     """Start worker processes, connect a client to them, and stop them at the end of the context."""
     folders: set[Path] = set()
     try:
-        with _start_workers(request) as cluster, Client(cluster) as client:
+        with (
+            dask.config.set({"distributed.worker.multiprocessing-method": start_fork_server()}),
+            _new_cluster(request) as cluster,
+            Client(cluster) as client,
+        ):
             client.register_plugin(_WorkerSetup(os.environ))
             folders = machine_folders(client)
             yield client
@@ -32,29 +36,22 @@ def start_local_cluster(_address: str | None, request: ClusterRequest) -> Iterat
             remove_unused(folder)
 
 
-@contextmanager
-def _start_workers(request: ClusterRequest) -> Iterator[LocalCluster]:
+def _new_cluster(request: ClusterRequest) -> LocalCluster:
     wanted = request.workers
-    method = {"distributed.worker.multiprocessing-method": start_fork_server()}
-    with dask.config.set(method):  # until the end: a worker that dies is replaced
-        with warnings.catch_warnings():  # Dask then picks another dashboard port
-            warnings.filterwarnings("ignore", message="Port .* is already in use")
-            cluster = LocalCluster(
-                n_workers=wanted
-                if isinstance(wanted, int)
-                else local_workers(request.planned_bytes),
-                threads_per_worker=1,
-                memory_limit=request.memory_limit or "auto",
-                # 0.3 s of CPU time, for those who set the number of workers or have much input.
-                dashboard_address=None
-                if wanted is None and is_small(request.planned_bytes)
-                else ":8787",
-                security=request.security,
-                env={**os.environ},
-                silence_logs=logging.CRITICAL,  # the run reports what tasks raise
-            )
-        with cluster:
-            yield cluster
+    with warnings.catch_warnings():  # Dask then picks another dashboard port
+        warnings.filterwarnings("ignore", message="Port .* is already in use")
+        return LocalCluster(
+            n_workers=wanted if isinstance(wanted, int) else local_workers(request.planned_bytes),
+            threads_per_worker=1,
+            memory_limit=request.memory_limit or "auto",
+            # 0.3 s of CPU time, for those who set the number of workers or have much input.
+            dashboard_address=None
+            if wanted is None and is_small(request.planned_bytes)
+            else ":8787",
+            security=request.security,
+            env={**os.environ},
+            silence_logs=logging.CRITICAL,  # the run reports what tasks raise
+        )
 
 
 def has_dashboard(client: Client) -> bool:
