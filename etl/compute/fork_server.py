@@ -33,8 +33,7 @@ def start_fork_server() -> Literal["forkserver", "spawn"]:
     if sys.platform != "linux":  # a library of the system may not survive a fork
         return "spawn"
     forkserver.set_forkserver_preload([*MODULES])
-    # Libraries read the environment as they are loaded.
-    with _environment(WORKER_ENVIRONMENT), _without_interrupts():
+    with _environment(_server_environment()), _without_interrupts():
         try:
             forkserver.ensure_running()
         except OSError:
@@ -42,16 +41,26 @@ def start_fork_server() -> Literal["forkserver", "spawn"]:
     return "forkserver"
 
 
+def _server_environment() -> dict[str, str]:
+    """Return what libraries read as they are loaded, and where the driver would find them."""
+    environment = {name: os.environ.get(name, value) for name, value in WORKER_ENVIRONMENT.items()}
+    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)  # noqa: PTH109 - "" is that folder
+    return {**environment, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
+
+
 @contextmanager
-def _environment(defaults: Mapping[str, str]) -> Iterator[None]:
-    """Set those environment variables that are not set, for the duration of the context."""
-    missing = {name: value for name, value in defaults.items() if name not in os.environ}
-    os.environ.update(missing)
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables for the duration of the context."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
     try:
         yield
     finally:
-        for name in missing:
-            os.environ.pop(name, None)
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 @contextmanager

@@ -41,7 +41,7 @@ def test_a_worker_has_the_environment_of_its_start(monkeypatch: pytest.MonkeyPat
     with Cluster(workers=1).connect(1000) as client:
         (names,) = client.run(_environment).values()
     assert names["SET_LATER"] == "yes"
-    assert "PATH" not in names
+    assert names == dict(os.environ)
     assert names.items() >= WORKER_ENVIRONMENT.items()
 
 
@@ -71,6 +71,31 @@ def test_a_fork_of_the_driver_spawns_workers() -> None:
         "    os.wait()"
     )
     assert run_python(code).stdout == "spawn\n"
+
+
+def test_the_server_imports_what_the_driver_would(tmp_path: Path) -> None:
+    """Its own path would begin with the working folder, and lack what the driver has added."""
+    for name in ("working", "added"):
+        (tmp_path / name).mkdir()
+        marker = tmp_path / name / "imported"
+        (tmp_path / name / "dask.py").write_text(
+            f"open({str(marker)!r}, 'w').close()\nraise ImportError"
+        )
+    script = tmp_path / "driver.py"
+    script.write_text(
+        "import sys\n"
+        "from multiprocessing import get_context\n"
+        "from etl.compute.fork_server import start_fork_server\n"
+        "if __name__ == '__main__':\n"
+        "    sys.path.insert(0, sys.argv[1])\n"
+        "    start_fork_server()\n"
+        "    process = get_context('forkserver').Process(target=int)\n"
+        "    process.start()\n"
+        "    process.join()"
+    )
+    command = [sys.executable, str(script), str(tmp_path / "added")]
+    subprocess.run(command, cwd=tmp_path / "working", check=True)
+    assert [path.parent.name for path in tmp_path.glob("*/imported")] == ["added"]
 
 
 def test_ctrl_c_does_not_reach_the_server_while_it_loads() -> None:
