@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from multiprocessing import forkserver, resource_tracker
+from pathlib import Path
 from typing import Final, Literal
 
 from etl.compute.worker_settings import WORKER_ENVIRONMENT
@@ -44,7 +45,7 @@ def start_fork_server() -> Literal["forkserver", "spawn"]:
 def _server_environment() -> dict[str, str]:
     """Return what libraries read as they are loaded, and where the driver would find them."""
     environment = {name: os.environ.get(name, value) for name, value in WORKER_ENVIRONMENT.items()}
-    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)  # noqa: PTH109 - "" is that folder
+    path = os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)
     return {**environment, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
 
 
