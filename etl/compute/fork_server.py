@@ -28,8 +28,8 @@ def start_fork_server() -> Literal["forkserver", "spawn"]:
     """Start the process that loads ``MODULES`` and forks workers, and return at once.
 
     A process has one such server: later calls do nothing. Returns the method with which workers are to be
-    started: ``spawn`` where there is no server. Its socket is in ``TMPDIR``, whose path may be too long, and
-    a fork of this process cannot use it.
+    started: ``spawn`` if the server cannot be used, because the path of ``TMPDIR`` is too long for its
+    socket, or because this process is itself a fork of one that has a server.
     """
     if sys.platform != "linux":  # a library of the system may not survive a fork
         return "spawn"
