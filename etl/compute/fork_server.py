@@ -5,11 +5,13 @@ process loads ``MODULES`` while the driver still loads Dask. It runs no task, an
 """
 
 import os
+import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from typing import Final
 
+from etl.compute.driver_script import describe_script
 from etl.compute.worker_settings import START_METHOD, WORKER_ENVIRONMENT
 
 MODULES: Final = (
@@ -17,6 +19,7 @@ MODULES: Final = (
     "dask.dataframe",
     "etl.kernels.signals.word_counts",
     "etl.text.tokenizer",
+    "etl.compute.driver_script",
 )
 """What all workers import. Not Polars, and so no stage: it starts a thread, which a fork would lack."""
 
@@ -28,9 +31,21 @@ def start_fork_server() -> None:
     """
     if START_METHOD != "forkserver":
         return
-    with _environment(WORKER_ENVIRONMENT):  # libraries read it as they are loaded
+    # Libraries read the environment as they are loaded.
+    with _environment({**WORKER_ENVIRONMENT, **describe_script()}), _interrupts_blocked():
         forkserver.set_forkserver_preload([*MODULES])
         forkserver.ensure_running()
+
+
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Block SIGINT, and so in the processes that are started: the driver stops its workers on Ctrl-C."""
+    resource_tracker.ensure_running()  # it would unblock the signal
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from distributed import Client, LocalCluster
 
@@ -14,28 +15,21 @@ from etl.compute.cores import is_small, local_workers
 from etl.compute.fork_server import start_fork_server
 from etl.compute.machine_folder import machine_folders
 from etl.compute.request import ClusterRequest
+from etl.errors import ClusterError, error_line
 from etl.storage.file_sets import remove_unused
+
+_DASHBOARD: Final = "127.0.0.1:8787"  # it has no password
+_START_HINT: Final = (
+    "free memory or use fewer --workers; where workers are spawned (macOS), a script must call etl below "
+    '`if __name__ == "__main__":`'
+)
 
 
 @contextmanager
 def start_local_cluster(_address: str | None, request: ClusterRequest) -> Iterator[Client]:
     """Start worker processes, connect a client to them, and stop them at the end of the context."""
-    wanted = request.workers
     start_fork_server()
-    with warnings.catch_warnings():  # Dask then picks another dashboard port
-        warnings.filterwarnings("ignore", message="Port .* is already in use")
-        cluster = LocalCluster(
-            n_workers=wanted if isinstance(wanted, int) else local_workers(request.planned_bytes),
-            threads_per_worker=1,
-            memory_limit=request.memory_limit or "auto",
-            # 0.3 s of CPU time, for those who set the number of workers or have much input.
-            dashboard_address=None
-            if wanted is None and is_small(request.planned_bytes)
-            else ":8787",
-            security=request.security,
-            env={**os.environ},  # a fork has that of the time when its server started
-            silence_logs=logging.CRITICAL,  # the run reports what tasks raise
-        )
+    cluster = _start(request)
     folders: set[Path] = set()
     try:
         with cluster, Client(cluster) as client:
@@ -45,6 +39,33 @@ def start_local_cluster(_address: str | None, request: ClusterRequest) -> Iterat
     finally:
         for folder in folders:
             remove_unused(folder)
+
+
+def _start(request: ClusterRequest) -> LocalCluster:
+    """Start the scheduler in this process and the workers in others; raise ClusterError if that fails."""
+    wanted, dashboard = request.workers, request.dashboard
+    if dashboard is None and (wanted is not None or not is_small(request.planned_bytes)):
+        dashboard = _DASHBOARD  # 0.3 s of CPU time, for those who set the number or have much input
+    try:
+        with warnings.catch_warnings():  # Dask then picks another dashboard port
+            warnings.filterwarnings("ignore", message="Port .* is already in use")
+            return LocalCluster(
+                n_workers=wanted
+                if isinstance(wanted, int)
+                else local_workers(request.planned_bytes),
+                threads_per_worker=1,
+                memory_limit=request.memory_limit or "auto",
+                dashboard_address=dashboard,
+                security=request.security,
+                env={**os.environ},  # a fork has that of the time when its server started
+                silence_logs=logging.CRITICAL,  # the run reports what tasks raise
+            )
+    except (OSError, RuntimeError, ValueError) as error:
+        raise ClusterError(
+            f"the workers on this machine did not start ({error_line(error)})",
+            where=dashboard,
+            hint=_START_HINT,
+        ) from error
 
 
 def has_dashboard(client: Client) -> bool:
@@ -57,7 +78,7 @@ def has_dashboard(client: Client) -> bool:
 def start_in_process() -> Iterator[Client]:
     """Start one worker as a thread of this process, for a few documents; stop it at the end."""
     with Client(
-        processes=False, n_workers=1, threads_per_worker=1, dashboard_address=":0"
+        processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None
     ) as client:
         yield client
 

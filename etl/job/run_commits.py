@@ -111,7 +111,7 @@ class RunCommits:
         """Quarantine a unit, with the error that its task raised."""
         if not isinstance(error, TokenlakeError) or isinstance(error, LimitError):
             self.check_run()  # perhaps a worker of another version could not read it
-        text = _error_text(error, location[0])
+        text = error_text(error, location[0])
         self.report.add_quarantined(self._notes.put(step, *location, text))
 
     def checkpoint_errors(self) -> dict[str, str]:
@@ -259,7 +259,7 @@ def load_reference_tokenizer(stage: Tokenize) -> Encoder:
     return Encoder.of(stage.model_copy(update={"fast": False}))
 
 
-def _error_text(error: BaseException, source: str) -> str:
+def error_text(error: BaseException, source: str) -> str:
     """Return an error in one line, to be shown next to the name of the input file."""
     if not isinstance(error, TokenlakeError):
         return repr(error)

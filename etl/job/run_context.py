@@ -39,7 +39,7 @@ class RunContext:
                 self.ledgers[step].refresh()
 
     def report(self, progress: Progress) -> None:
-        """Report progress to the lease, and to the caller of the run if it is more than none."""
+        """Report progress to the lease, and to the caller of the run unless the step has nothing to do."""
         self.tracker.update(progress)
-        if self.on_progress is not None and progress.done:
+        if self.on_progress is not None and progress.total:
             self.on_progress(progress)
