@@ -7,7 +7,8 @@ import json
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -73,9 +74,12 @@ class ProgressLine:
         """Write a warning as a separate line."""
         self.note(f"warning: {text}")
 
-    def quarantined(self, note: "Quarantined") -> None:
-        """Write a line about a part of the input that could not be read."""
-        self.note(quarantined(note))
+    def quarantined(self, notes: Sequence["Quarantined"]) -> None:
+        """Write a line for each error by which parts of the input could not be read."""
+        counts = Counter(note.cause for note in notes)
+        for note in {note.cause: note for note in reversed(notes)}.values():
+            more = counts[note.cause] - 1
+            self.note(quarantined(note) + (f" (and {more:,} more like this)" if more else ""))
 
     def note(self, text: str) -> None:
         """Write a separate line."""
@@ -136,11 +140,12 @@ class JsonLines:
         """Write a warning."""
         self.event("warning", text=text)
 
-    def quarantined(self, note: "Quarantined") -> None:
-        """Write the note of a part of the input that could not be read."""
-        fields = asdict(note)
-        del fields["time"]  # the time of the line is as good
-        self.event("quarantined", **fields)
+    def quarantined(self, notes: Sequence["Quarantined"]) -> None:
+        """Write the notes of the parts of the input that could not be read."""
+        for note in notes:
+            fields = asdict(note)
+            del fields["time"]  # the time of the line is as good
+            self.event("quarantined", **fields)
 
     def waiting(self, endpoint: str, seconds: float) -> None:
         """Write that a store does not answer."""

@@ -112,8 +112,7 @@ def run(  # noqa: PLR0913 - one parameter per option
             progress.warn(f"{word}: commits are kept; run the same command to continue")
             raise typer.Exit(code) from None
     output.print_result(report, lines, as_json=as_json)
-    for note in report.quarantined:
-        progress.quarantined(note)
+    progress.quarantined(report.quarantined)
     if more := report.num_quarantined - len(report.quarantined):
         progress.warn(f"{more:,} more units are quarantined: `etl report {report.lake}` lists all")
     for table, error in report.checkpoint_errors.items():

@@ -4,8 +4,10 @@ import logging
 import os
 import signal
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -20,8 +22,8 @@ from etl.storage.file_sets import remove_unused
 
 _DASHBOARD: Final = "127.0.0.1:8787"  # it has no password
 _START_HINT: Final = (
-    "free memory or use fewer --workers; where workers are spawned (macOS), a script must call etl below "
-    '`if __name__ == "__main__":`'
+    "free memory, use fewer --workers, or check --dashboard; where workers are spawned (macOS), a script "
+    'must call etl below `if __name__ == "__main__":`'
 )
 
 
@@ -46,26 +48,35 @@ def _start(request: ClusterRequest) -> LocalCluster:
     wanted, dashboard = request.workers, request.dashboard
     if dashboard is None and (wanted is not None or not is_small(request.planned_bytes)):
         dashboard = _DASHBOARD  # 0.3 s of CPU time, for those who set the number or have much input
-    try:
-        with warnings.catch_warnings():  # Dask then picks another dashboard port
-            warnings.filterwarnings("ignore", message="Port .* is already in use")
-            return LocalCluster(
-                n_workers=wanted
-                if isinstance(wanted, int)
-                else local_workers(request.planned_bytes),
-                threads_per_worker=1,
-                memory_limit=request.memory_limit or "auto",
-                dashboard_address=dashboard,
-                security=request.security,
-                env={**os.environ},  # a fork has that of the time when its server started
-                silence_logs=logging.CRITICAL,  # the run reports what tasks raise
-            )
-    except (OSError, RuntimeError, ValueError) as error:
-        raise ClusterError(
-            f"the workers on this machine did not start ({error_line(error)})",
-            where=dashboard,
-            hint=_START_HINT,
-        ) from error
+    start = partial(
+        LocalCluster,
+        n_workers=wanted if isinstance(wanted, int) else local_workers(request.planned_bytes),
+        threads_per_worker=1,
+        memory_limit=request.memory_limit or "auto",
+        dashboard_address=dashboard,
+        security=request.security,
+        env={**os.environ},  # a fork has that of the time when its server started
+        silence_logs=logging.CRITICAL,  # the run reports what tasks raise
+    )
+    with warnings.catch_warnings():  # Dask then picks another dashboard port
+        warnings.filterwarnings("ignore", message="Port .* is already in use")
+        try:
+            return _close_if_interrupted(start)
+        except (OSError, RuntimeError, ValueError) as error:
+            what = f"the workers on this machine did not start ({error_line(error)})"
+            raise ClusterError(what, hint=_START_HINT) from error
+
+
+def _close_if_interrupted(start: Callable[[], LocalCluster]) -> LocalCluster:
+    """Start a cluster in another thread: one that is half started could not be closed after Ctrl-C."""
+    with ThreadPoolExecutor(1, "start-cluster") as pool:
+        starting = pool.submit(start)
+        try:
+            return starting.result()
+        except KeyboardInterrupt:
+            with suppress(Exception):
+                starting.result().close()
+            raise
 
 
 def has_dashboard(client: Client) -> bool:

@@ -33,7 +33,6 @@ def do_work(
 ) -> None:
     """Do the work that was planned; raises as ``run`` does."""
     recipe = start.plan.recipe
-    on_status("workers    starting")
     with connect(cluster, start.plan.planned_bytes) as (client, time_limit):
         if on_client is not None:
             on_client(client)

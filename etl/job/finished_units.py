@@ -72,8 +72,8 @@ def run_units(run: RunContext, work: Work[Unit]) -> Iterator[FinishedUnit[Unit]]
                 raise answer
             location, result = unit_location(unit), None
             if isinstance(answer, BaseException):
-                run.commits.quarantine(work.step, location, answer)
-                first.add_failure(location, answer, lake=str(run.recipe.lake))
+                note = run.commits.quarantine(work.step, location, answer)
+                first.add_failure(note, answer, lake=str(run.recipe.lake))
             else:
                 run.commits.clear_quarantine(work.step, location)
                 first.add_success()

@@ -1,14 +1,12 @@
 """Stop a run whose first units of work all fail in the same way: the recipe is wrong, not the input."""
 
-import re
 from typing import Final
 
 from etl.errors import QuarantineError, TokenlakeError
-from etl.job.run_commits import UnitLocation, error_text
+from etl.lake.quarantine import Quarantined
 
 _ENOUGH: Final = 10
 """Failures after which a run stops; chosen here: a few files may be damaged in the same way."""
-_VALUES: Final = re.compile(r"\d+|'[^']*'|\"[^\"]*\"")
 
 
 class FirstFailures:
@@ -28,28 +26,24 @@ class FirstFailures:
         """Stop watching."""
         self._is_watching = False
 
-    def add_failure(self, location: UnitLocation, error: BaseException, *, lake: str) -> None:
+    def add_failure(self, note: Quarantined, error: BaseException, *, lake: str) -> None:
         """Count a unit that failed; raise QuarantineError if it is the tenth with the same error."""
         if not self._is_watching:
             return
-        cause = _cause(error)
-        self._is_watching = self._cause in (None, cause)
-        self._cause = cause
+        self._is_watching = self._cause in (None, note.cause)
+        self._cause = note.cause
         self._count += 1
         if self._is_watching and self._count == _ENOUGH:
-            raise QuarantineError(
-                f"the run stopped: the first {_ENOUGH} units of work failed with the same error: "
-                f"{error_text(error, location[0])}",
-                where=location[0],
-                hint=f"correct the recipe or the input and run again; {lake}/quarantine has a note of each",
-            )
+            raise _stop(note.source, error, lake)
 
 
-def _cause(error: BaseException) -> str:
-    """Return what equal errors of different units have in common.
-
-    >>> _cause(ValueError("row 7: 'x'")) == _cause(ValueError("row 12: 'y'"))
-    True
-    """
-    what = error.what if isinstance(error, TokenlakeError) else str(error)
-    return f"{type(error).__name__} {_VALUES.sub('', what)}"
+def _stop(source: str, error: BaseException, lake: str) -> QuarantineError:
+    what, where, first_hint = repr(error), source, ""
+    if isinstance(error, TokenlakeError):
+        what, where = error.what, error.where or source
+        first_hint = f"{error.hint}; " if error.hint else ""
+    return QuarantineError(
+        f"{what}; the first {_ENOUGH} units of work all failed in this way, so the run stopped",
+        where=where,
+        hint=f"{first_hint}correct the recipe or the input, and run again; `etl report {lake}` lists them",
+    )

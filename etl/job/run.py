@@ -45,6 +45,7 @@ def run(  # noqa: PLR0913 - one parameter for each event
     on_status("input      listing the files")
     start = Start(recipe, rebuild=rebuild, replace_changed=replace_changed)
     if start.plan.has_work():
+        on_status("workers    starting")
         if cluster is None or isinstance(cluster, Cluster):
             (cluster or Cluster()).prepare()
         if recipe.tokenize_stage is not None:  # fail early if it is not a tokenizer
