@@ -77,8 +77,10 @@ class ProgressLine:
     def quarantined(self, notes: Sequence["Quarantined"]) -> None:
         """Write a line for each error by which parts of the input could not be read."""
         counts = Counter(note.cause for note in notes)
-        for note in {note.cause: note for note in reversed(notes)}.values():
-            more = counts[note.cause] - 1
+        for note in notes:
+            more = counts.pop(note.cause, 0) - 1
+            if more < 0:  # one like it has been written
+                continue
             self.note(quarantined(note) + (f" (and {more:,} more like this)" if more else ""))
 
     def note(self, text: str) -> None:
