@@ -11,10 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+import dask
 from distributed import Client, LocalCluster
 
 from etl.compute.cores import is_small, local_workers
-from etl.compute.fork_server import start_fork_server
+from etl.compute.fork_server import START_METHOD, start_fork_server
 from etl.compute.machine_folder import machine_folders
 from etl.compute.request import ClusterRequest
 from etl.errors import ClusterError, error_line
@@ -31,10 +32,13 @@ _START_HINT: Final = (
 def start_local_cluster(_address: str | None, request: ClusterRequest) -> Iterator[Client]:
     """Start worker processes, connect a client to them, and stop them at the end of the context."""
     start_fork_server()
-    cluster = _start(request)
     folders: set[Path] = set()
     try:
-        with cluster, Client(cluster) as client:
+        with (
+            dask.config.set({"distributed.worker.multiprocessing-method": START_METHOD}),
+            _start(request) as cluster,
+            Client(cluster) as client,
+        ):
             client.run(_leave_interrupts_to_the_driver)
             folders = machine_folders(client)
             yield client
