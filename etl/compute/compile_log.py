@@ -24,19 +24,40 @@ class _ToDriver(logging.Handler):
             worker.log_event(_TOPIC, record.getMessage())
 
 
+class _Shown(logging.Handler):
+    """Shows what is logged in this process."""
+
+    def __init__(self, show: Callable[[str], None]) -> None:
+        super().__init__()
+        self._show = show
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._show(record.getMessage())
+
+
 def send_compile_log() -> None:
-    """Send the messages of this process about compiled kernels to the drivers that follow them."""
+    """Send the messages of this worker about kernels that it compiles to the drivers that follow them."""
     if not any(isinstance(handler, _ToDriver) for handler in _LOG.handlers):
         _LOG.addHandler(_ToDriver())
 
 
 @contextmanager
 def follow_compile_log(client: Client, show: Callable[[str], None]) -> Iterator[None]:
-    """Call ``show``, in another thread, with each message of a worker about the kernels it compiles."""
+    """Call ``show`` with each message about kernels that workers or this process compile.
+
+    Those of workers arrive in another thread.
+    """
+
+    def show_line(text: str) -> None:
+        show(f"kernels    {text}")
+
     client.run(send_compile_log, on_error="ignore")
-    client.subscribe_topic(_TOPIC, lambda event: show(f"kernels    {event[1]}"))
+    client.subscribe_topic(_TOPIC, lambda event: show_line(event[1]))
+    here = _Shown(show_line)
+    _LOG.addHandler(here)
     try:
         yield
     finally:
+        _LOG.removeHandler(here)
         if client.status == "running":
             client.unsubscribe_topic(_TOPIC)

@@ -61,7 +61,6 @@ def run_units(run: RunContext, work: Work[Unit]) -> Iterator[FinishedUnit[Unit]]
     started = time.monotonic()
     run.report(progress)
     first = FirstFailures(is_empty=not run.ledgers[work.step].has_rows())
-    workers = run.commits.meter.cores if run.commits.meter is not None else 1
     task = OnWorker(work.task, run.files)
     answers = map_unordered(
         run.client, task, work.arguments, label=work.label, time_limit=run.time_limit
@@ -80,7 +79,7 @@ def run_units(run: RunContext, work: Work[Unit]) -> Iterator[FinishedUnit[Unit]]
                 result = answer
             seconds = time.monotonic() - started
             progress = progress.after(
-                result, num_bytes=unit_bytes(unit), seconds=seconds, workers=max(workers, 1)
+                result, num_bytes=unit_bytes(unit), seconds=seconds, workers=run.num_workers
             )
             run.report(progress)
             yield FinishedUnit(unit, key, result)

@@ -38,7 +38,7 @@ def run(  # noqa: PLR0913 - one parameter for each event
 
     Raises the errors of ``make_plan``, ClusterError if the scheduler is lost or a worker cannot run the
     recipe, WriteError if the lake cannot be written, for example because the disk is full, and
-    QuarantineError if the first ten splits of a lake without rows all fail with the same error.
+    QuarantineError if the first ten units of a table without rows all fail with the same error.
     """
     started = time.monotonic()
     check_stages(recipe)

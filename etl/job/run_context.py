@@ -32,6 +32,11 @@ class RunContext:
         """The recipe that the run carries out."""
         return self.plan.recipe
 
+    @property
+    def num_workers(self) -> int:
+        """The workers when they were last counted, at least one."""
+        return 1 if self.commits.meter is None else max(self.commits.meter.cores, 1)
+
     def refresh(self, *steps: Step) -> None:
         """Read the newest versions of tables, later steps first: their rows are committed last."""
         for step in reversed(STEPS):
