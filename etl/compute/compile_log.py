@@ -45,11 +45,15 @@ def send_compile_log() -> None:
 def follow_compile_log(client: Client, show: Callable[[str], None]) -> Iterator[None]:
     """Call ``show`` with each message about kernels that workers or this process compile.
 
-    Those of workers arrive in another thread.
+    Those of workers arrive in another thread. Workers that wait for the same kernel are one message.
     """
+    last = ""
 
     def show_line(text: str) -> None:
-        show(f"kernels    {text}")
+        nonlocal last
+        if text != last:
+            last = text
+            show(f"kernels    {text}")
 
     client.run(send_compile_log, on_error="ignore")
     client.subscribe_topic(_TOPIC, lambda event: show_line(event[1]))
