@@ -2,9 +2,19 @@
 
 Results go to stdout, with ``--json`` as JSON and nothing else; progress and errors go to stderr. Exit codes:
 0 done; 1 an error, or problems found by ``verify`` or left by ``repair``; 2 a wrong option or argument;
-3 done, but part of the input could not be read; 130 interrupted.
+3 part of the input could not be read; 130 interrupted (Ctrl-C); 143 terminated (SIGTERM).
 """
 
-from etl.cli.app import main
+import sys
 
 __all__ = ["main"]
+
+
+def main() -> None:
+    """Run the command line."""
+    try:
+        from etl.cli import app
+
+        app.main()
+    except KeyboardInterrupt:  # before a command has begun
+        sys.exit(130)

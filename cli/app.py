@@ -3,10 +3,7 @@
 The commands import the library when they run, so `etl --help` starts fast.
 """
 
-import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Any, Final
 
@@ -49,6 +46,7 @@ from etl.cli.commands import (
     warm,
 )
 from etl.cli.progress import WaitingLines
+from etl.cli.signals import stop_of, termination_as_interrupt
 from etl.errors import TokenlakeError, error_line, one_line
 
 COMMANDS: Final = (
@@ -96,13 +94,17 @@ class _Commands(TyperGroup):
         from etl.storage.time_limit import reporting_waits
 
         try:
-            with _termination_as_interrupt(), reporting_waits(WaitingLines(sys.stderr).write):
+            with termination_as_interrupt(), reporting_waits(WaitingLines(sys.stderr).write):
                 return super().invoke(ctx)
+        except KeyboardInterrupt as interrupt:
+            word, code = stop_of(interrupt)
+            typer.echo(word, err=True)
+            raise typer.Exit(code) from None
         except TokenlakeError as error:
             if ctx.params.get("debug"):
                 raise
             typer.echo(output.labelled("error:", error, colour="red"), err=True)
-            raise typer.Exit(output.FAILED) from error
+            raise typer.Exit(output.exit_code(error)) from error
         except ModuleNotFoundError as error:
             from etl.loader import torch_error
 
@@ -122,16 +124,6 @@ class _Commands(TyperGroup):
                 typer.echo(output.labelled("error:", what, colour="red"), err=True)
                 typer.echo("  hint: `etl verify LAKE` names the files that are damaged", err=True)
             raise typer.Exit(output.FAILED) from error
-
-
-@contextmanager
-def _termination_as_interrupt() -> Iterator[None]:
-    """Let SIGTERM end a command as Ctrl-C does: it stops what it has started, such as a cluster."""
-    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)
 
 
 def _is_of_damaged_file(error: Exception) -> bool:

@@ -109,6 +109,14 @@ Tls = Annotated[
 MemoryLimit = Annotated[
     str | None, typer.Option(metavar="BYTES", help="Memory of each worker, e.g. 2GiB.")
 ]
+Dashboard = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="Where the dashboard of workers on this machine listens, e.g. 0.0.0.0:8787, which everyone "
+        "can open; default: only this machine can.",
+    ),
+]
 LogFormat = Annotated[
     Literal["text", "json"],
     typer.Option(help="Format of the lines on stderr; json: one object per line, for collectors."),

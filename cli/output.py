@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from etl.errors import one_line
+from etl.errors import QuarantineError, TokenlakeError, one_line
 
 if TYPE_CHECKING:
     from etl.job.prices import Prices
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 FAILED: Final = 1
 QUARANTINED: Final = 3
-INTERRUPTED: Final = 130
 
 _MAX_CELL_CHARS = 60
 _MAX_ERROR_CHARS = 300
@@ -30,6 +29,15 @@ _MIN_FOLDED_CHARS = 20
 _LABEL_WIDTH: Final = 12
 _LABEL: Final = re.compile(r"(?=.{10}  \S)[a-z]+(?: [a-z]+)*(?=  )")
 _MIN_WIDTH = 40  # of folded text
+
+
+def exit_code(error: TokenlakeError) -> int:
+    """Return the exit code of a command that an error ends.
+
+    >>> exit_code(TokenlakeError("no such lake"))
+    1
+    """
+    return QUARANTINED if isinstance(error, QuarantineError) else FAILED
 
 
 def print_result(

@@ -7,7 +7,8 @@ import json
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, TextIO
 
 import typer
 
-from etl.cli.output import FAILED, quarantined
+from etl.cli.output import exit_code, quarantined
 from etl.errors import TokenlakeError, one_line
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ class ProgressLine:
         self._is_terminal = stream.isatty()
         self._written = -float("inf")
         self._open = False  # whether the last line has no line end yet
+        self._is_status = False  # whether that line is a status, which does not stay
+        self._lock = threading.RLock()
 
     def __enter__(self) -> Self:
         return self
@@ -48,41 +51,56 @@ class ProgressLine:
         if progress.done < progress.total and now - self._written < interval:
             return
         self._written = now
-        text = line(progress)
-        if not self._is_terminal:
-            self._stream.write(f"{text}\n")
-        else:
-            self._stream.write(f"\r{text[: shutil.get_terminal_size().columns - 1]}\x1b[K")
-            self._open = True
+        with self._lock:
+            self._rewrite(line(progress), is_status=False)
             if progress.done == progress.total:
                 self._end()
+
+    def status(self, text: str) -> None:
+        """Show what the run is doing; on a terminal, the next line replaces it."""
+        with self._lock:
+            self._rewrite(text, is_status=True)
+
+    def _rewrite(self, text: str, *, is_status: bool) -> None:
+        self._is_status = is_status
+        if self._is_terminal:
+            self._stream.write(f"\r{text[: shutil.get_terminal_size().columns - 1]}\x1b[K")
+            self._open = True
+        else:
+            self._stream.write(f"{text}\n")
         self._stream.flush()
 
     def warn(self, text: str) -> None:
         """Write a warning as a separate line."""
         self.note(f"warning: {text}")
 
-    def quarantined(self, note: "Quarantined") -> None:
-        """Write a line about a part of the input that could not be read."""
-        self.note(quarantined(note))
+    def quarantined(self, notes: Sequence["Quarantined"]) -> None:
+        """Write a line for each error by which parts of the input could not be read."""
+        counts = Counter(note.cause for note in notes)
+        for note in notes:
+            more = counts.pop(note.cause, 0) - 1
+            if more < 0:  # one like it has been written
+                continue
+            self.note(quarantined(note) + (f" (and {more:,} more like this)" if more else ""))
 
     def note(self, text: str) -> None:
         """Write a separate line."""
-        self._end()
-        self._stream.write(f"{text}\n")
-        self._stream.flush()
+        with self._lock:
+            self._end()
+            self._stream.write(f"{text}\n")
+            self._stream.flush()
 
     def _end(self) -> None:
         if self._open:
-            self._stream.write("\n")
+            self._stream.write("\r\x1b[K" if self._is_status else "\n")
             self._open = False
 
 
 class JsonLines:
     """A context manager that writes progress and events as one JSON object per line.
 
-    Each has ``time`` (UTC), ``event`` (progress, note, warning, quarantined, waiting or error), and the
-    fields of the event.
+    Each has ``time`` (UTC), ``event`` (progress, status, note, warning, quarantined, waiting or error), and
+    the fields of the event.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -102,7 +120,7 @@ class JsonLines:
         self._waits.close()
         if isinstance(error, TokenlakeError):
             self.event("error", what=error.what, where=error.where, hint=error.hint)
-            raise typer.Exit(FAILED) from error
+            raise typer.Exit(exit_code(error)) from error
 
     def update(self, progress: "Progress") -> None:
         """Write the progress of a step; at most one line every few seconds, and always its end."""
@@ -112,6 +130,10 @@ class JsonLines:
         self._written = now
         self.event("progress", **asdict(progress))
 
+    def status(self, text: str) -> None:
+        """Write what the run is doing."""
+        self.event("status", text=text)
+
     def note(self, text: str) -> None:
         """Write a line of text."""
         self.event("note", text=text)
@@ -120,11 +142,12 @@ class JsonLines:
         """Write a warning."""
         self.event("warning", text=text)
 
-    def quarantined(self, note: "Quarantined") -> None:
-        """Write the note of a part of the input that could not be read."""
-        fields = asdict(note)
-        del fields["time"]  # the time of the line is as good
-        self.event("quarantined", **fields)
+    def quarantined(self, notes: Sequence["Quarantined"]) -> None:
+        """Write the notes of the parts of the input that could not be read."""
+        for note in notes:
+            fields = asdict(note)
+            del fields["time"]  # the time of the line is as good
+            self.event("quarantined", **fields)
 
     def waiting(self, endpoint: str, seconds: float) -> None:
         """Write that a store does not answer."""
@@ -168,19 +191,22 @@ def run_lines(stream: TextIO, log_format: str) -> ProgressLine | JsonLines:
 def line(progress: "Progress") -> str:
     """Return the progress of a step as one line.
 
-    >>> from types import SimpleNamespace
-    >>> line(SimpleNamespace(step="documents", done=1, total=4, rows=3000, kept=2000,
-    ...                      text_bytes=8_000_000, seconds=2.0))
+    >>> from etl.job.progress import Progress
+    >>> line(Progress("documents", done=1, total=4, rows=3000, kept=2000, text_bytes=8_000_000, seconds=2.0))
     'documents   1/4 splits  1,500 docs/s  4.0 MB/s  kept 2,000  removed 1,000  6s left'
+    >>> line(Progress("documents", done=1, total=4, failed=1))
+    'documents   1/4 splits  failed 1'
     """
     parts = [f"{progress.step:<11} {progress.done}/{progress.total} splits"]
-    if progress.seconds > 0:
-        parts.append(f"{progress.rows / progress.seconds:,.0f} docs/s")
-        parts.append(f"{progress.text_bytes / progress.seconds / 1e6:,.1f} MB/s")
-    parts += [f"kept {progress.kept:,}", f"removed {progress.rows - progress.kept:,}"]
-    if 0 < progress.done < progress.total:
-        remaining = progress.seconds / progress.done * (progress.total - progress.done)
-        parts.append(f"{duration(remaining)} left")
+    if progress.failed:
+        parts.append(f"failed {progress.failed:,}")
+    if progress.rows and (seconds := progress.working_seconds) > 0:
+        parts.append(f"{progress.rows / seconds:,.0f} docs/s")
+        parts.append(f"{progress.text_bytes / seconds / 1e6:,.1f} MB/s")
+    if progress.rows:
+        parts += [f"kept {progress.kept:,}", f"removed {progress.rows - progress.kept:,}"]
+    if progress.rows and progress.seconds_left is not None:
+        parts.append(f"{duration(progress.seconds_left)} left")
     return "  ".join(parts)
 
 

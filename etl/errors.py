@@ -10,6 +10,7 @@ TokenlakeError
 │   ├── DamagedLogError files of a table's log are missing or damaged
 │   └── MismatchError  the table belongs to another recipe, or its input files have changed
 ├── StageError         a stage failed on a batch
+├── QuarantineError    the first units of work all failed in the same way; the run stops
 ├── LimitError         a unit of work exceeded its time limit; it is quarantined
 ├── TokenizerError     a tokenizer cannot be loaded, or its ids differ from its reference
 ├── ClusterError       a Dask cluster cannot be started or reached
@@ -125,6 +126,10 @@ class MismatchError(TableError):
 
 class StageError(TokenlakeError):
     """A stage failed on a batch; the message names the stage, the source and the row."""
+
+
+class QuarantineError(TokenlakeError):
+    """The first units of work all failed in the same way; they are quarantined, and the run stops."""
 
 
 class LimitError(TokenlakeError):

@@ -8,6 +8,7 @@ import typer
 
 from etl.cli import options, output
 from etl.cli.progress import duration, note_dashboard, run_lines
+from etl.cli.signals import stop_of
 
 if TYPE_CHECKING:
     from etl.job.progress import RunReport
@@ -40,6 +41,7 @@ def run(  # noqa: PLR0913 - one parameter per option
     tls: options.Tls = None,
     workers: options.Workers = None,
     memory_limit: options.MemoryLimit = None,
+    dashboard: options.Dashboard = None,
     time_limit: Annotated[
         float,
         typer.Option(
@@ -96,18 +98,21 @@ def run(  # noqa: PLR0913 - one parameter per option
         try:
             report = run_recipe(
                 loaded,
-                cluster=Cluster(cluster, wanted, memory_limit, tls, time_limit, progress.note),
+                cluster=Cluster(
+                    cluster, wanted, memory_limit, tls, time_limit, progress.note, dashboard
+                ),
                 rebuild=rebuild,
                 replace_changed=replace_changed,
                 on_progress=progress.update,
                 on_client=lambda client: note_dashboard(client, progress.note),
+                on_status=progress.status,
             )
-        except KeyboardInterrupt:
-            progress.warn("interrupted: commits are kept; run the same command to continue")
-            raise typer.Exit(output.INTERRUPTED) from None
+        except KeyboardInterrupt as interrupt:
+            word, code = stop_of(interrupt)
+            progress.warn(f"{word}: commits are kept; run the same command to continue")
+            raise typer.Exit(code) from None
     output.print_result(report, lines, as_json=as_json)
-    for note in report.quarantined:
-        progress.quarantined(note)
+    progress.quarantined(report.quarantined)
     if more := report.num_quarantined - len(report.quarantined):
         progress.warn(f"{more:,} more units are quarantined: `etl report {report.lake}` lists all")
     for table, error in report.checkpoint_errors.items():
@@ -135,6 +140,8 @@ def _parse_share(text: str | None) -> float | None:
 
 def lines(report: "RunReport") -> Iterator[str]:
     """Yield the counts, versions and costs of a run."""
+    if report.estimate is None:
+        yield "nothing to do: the lake has all rows of the input"
     yield f"recipe      {report.recipe}"
     yield f"lake        {report.lake}"
     yield f"rows        {report.rows:,}"

@@ -8,6 +8,7 @@ import typer
 
 from etl.cli import options, output
 from etl.cli.progress import duration, note_dashboard, run_lines
+from etl.cli.signals import stop_of
 
 if TYPE_CHECKING:
     from etl.job.shuffle import ShuffleReport
@@ -44,6 +45,7 @@ def shuffle(  # noqa: PLR0913 - one parameter per option
     tls: options.Tls = None,
     workers: options.Workers = None,
     memory_limit: options.MemoryLimit = None,
+    dashboard: options.Dashboard = None,
     log_format: options.LogFormat = "text",
     as_json: options.AsJson = False,
 ) -> None:
@@ -66,13 +68,16 @@ def shuffle(  # noqa: PLR0913 - one parameter per option
                     rebuild=rebuild,
                     bucket_bytes=None if bucket_mb is None else bucket_mb << 20,
                 ),
-                cluster=Cluster(cluster, wanted, memory_limit, tls, report=progress.note),
+                cluster=Cluster(
+                    cluster, wanted, memory_limit, tls, report=progress.note, dashboard=dashboard
+                ),
                 on_progress=progress.update,
                 on_client=lambda client: note_dashboard(client, progress.note),
             )
-        except KeyboardInterrupt:
-            progress.warn("interrupted: run the same command to continue")
-            raise typer.Exit(output.INTERRUPTED) from None
+        except KeyboardInterrupt as interrupt:
+            word, code = stop_of(interrupt)
+            progress.warn(f"{word}: run the same command to continue")
+            raise typer.Exit(code) from None
     output.print_result(report, lines, as_json=as_json)
 
 

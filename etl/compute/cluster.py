@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from etl.compute.fork_server import start_fork_server
+from etl.compute.memory_limit import check_memory_limit
 from etl.compute.request import ClusterRequest, Workers, ignore
 from etl.compute.time_limit import TIME_LIMIT
 
@@ -26,7 +27,10 @@ class Cluster:
     file may have ``auto`` workers, as many as its input needs. ``tls`` is a folder that
     ``make_certificates`` has written: only clients with its certificates can connect. A split that takes
     longer than ``time_limit`` seconds is quarantined; None means no limit. ``report`` is called with a line
-    for each step of the start of a cluster, and while it has no workers.
+    for each step of the start of a cluster, and while it has no workers. ``dashboard`` is the address on
+    which the dashboard of a local cluster listens; by default only this machine can open it.
+
+    Raises ClusterError if the memory limit is not a number of bytes or too small for a worker.
     """
 
     address: str | None = None
@@ -35,6 +39,11 @@ class Cluster:
     tls: str | None = None
     time_limit: float | None = TIME_LIMIT
     report: Callable[[str], None] = field(default=ignore, compare=False)
+    dashboard: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.memory_limit is not None:
+            check_memory_limit(self.memory_limit)
 
     def prepare(self) -> None:
         """Start to load what workers on this machine need, and return at once."""
@@ -55,6 +64,7 @@ class Cluster:
             memory_limit=self.memory_limit,
             planned_bytes=planned_bytes,
             report=self.report,
+            dashboard=self.dashboard,
         )
         with connect_cluster(self.address, request, self.tls) as client:
             yield client

@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from etl.compute.memory_limit import MIN_MEMORY
 from etl.compute.request import ClusterRequest
 from etl.errors import ClusterError, RecipeError, nearest_names
 from etl.settings_files.validation_errors import Location, explain_errors, keys_of, names_of_model
@@ -22,7 +23,6 @@ _QUANTITY: Final = re.compile(r"(\d+(?:\.\d+)?)(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)
 _FACTORS: Final = {"m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18} | {
     f"{unit}i": float(1 << 10 * (power + 1)) for power, unit in enumerate("KMGTPE")
 }
-_MIN_MEMORY: Final = 512 << 20  # a worker takes 400 MB when it has loaded the library (RESULTS.md)
 
 
 def _as_text(value: Any) -> Any:
@@ -38,7 +38,7 @@ def _check_quantity(text: str) -> str:
 
 
 def _check_memory(text: str) -> str:
-    if quantity(text) < _MIN_MEMORY:
+    if quantity(text) < MIN_MEMORY:
         raise ValueError(f"{text!r} is {quantity(text):.0f} bytes; at least 512Mi, e.g. 4Gi")
     return text
 

@@ -13,6 +13,7 @@ from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from typing import Final, Literal
 
+from etl.compute.driver_script import describe_script
 from etl.compute.worker_settings import WORKER_ENVIRONMENT
 
 MODULES: Final = (
@@ -20,6 +21,7 @@ MODULES: Final = (
     "dask.dataframe",
     "etl.kernels.signals.word_counts",
     "etl.text.tokenizer",
+    "etl.compute.driver_script",
 )
 """What all workers import. Not Polars, and so no stage: it starts a thread, which a fork would lack."""
 
@@ -34,7 +36,7 @@ def start_fork_server() -> Literal["forkserver", "spawn"]:
     if sys.platform != "linux":  # a library of the system may not survive a fork
         return "spawn"
     forkserver.set_forkserver_preload([*MODULES])
-    with _environment(_server_environment()), _without_interrupts():
+    with _environment(_server_environment() | describe_script()), _without_interrupts():
         try:
             forkserver.ensure_running()
         except OSError:

@@ -4,9 +4,12 @@ import logging
 import os
 import signal
 import warnings
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
+from typing import Final
 
 import dask
 from distributed import Client, LocalCluster, Worker, WorkerPlugin
@@ -15,7 +18,14 @@ from etl.compute.cores import is_small, local_workers
 from etl.compute.fork_server import start_fork_server
 from etl.compute.machine_folder import machine_folders
 from etl.compute.request import ClusterRequest
+from etl.errors import ClusterError, error_line
 from etl.storage.file_sets import remove_unused
+
+_DASHBOARD: Final = "127.0.0.1:8787"  # it has no password
+_START_HINT: Final = (
+    "free memory, use fewer --workers, or check --dashboard; where workers are spawned (macOS), a script "
+    'must call etl below `if __name__ == "__main__":`'
+)
 
 
 @contextmanager
@@ -25,7 +35,7 @@ def start_local_cluster(_address: str | None, request: ClusterRequest) -> Iterat
     try:
         with (
             dask.config.set({"distributed.worker.multiprocessing-method": start_fork_server()}),
-            _new_cluster(request) as cluster,
+            _start(request) as cluster,
             Client(cluster) as client,
         ):
             client.register_plugin(_WorkerSetup(os.environ))
@@ -36,22 +46,40 @@ def start_local_cluster(_address: str | None, request: ClusterRequest) -> Iterat
             remove_unused(folder)
 
 
-def _new_cluster(request: ClusterRequest) -> LocalCluster:
-    wanted = request.workers
+def _start(request: ClusterRequest) -> LocalCluster:
+    """Start the scheduler in this process and the workers in others; raise ClusterError if that fails."""
+    wanted, dashboard = request.workers, request.dashboard
+    if dashboard is None and (wanted is not None or not is_small(request.planned_bytes)):
+        dashboard = _DASHBOARD  # 0.3 s of CPU time, for those who set the number or have much input
+    start = partial(
+        LocalCluster,
+        n_workers=wanted if isinstance(wanted, int) else local_workers(request.planned_bytes),
+        threads_per_worker=1,
+        memory_limit=request.memory_limit or "auto",
+        dashboard_address=dashboard,
+        security=request.security,
+        env={**os.environ},
+        silence_logs=logging.CRITICAL,  # the run reports what tasks raise
+    )
     with warnings.catch_warnings():  # Dask then picks another dashboard port
         warnings.filterwarnings("ignore", message="Port .* is already in use")
-        return LocalCluster(
-            n_workers=wanted if isinstance(wanted, int) else local_workers(request.planned_bytes),
-            threads_per_worker=1,
-            memory_limit=request.memory_limit or "auto",
-            # 0.3 s of CPU time, for those who set the number of workers or have much input.
-            dashboard_address=None
-            if wanted is None and is_small(request.planned_bytes)
-            else ":8787",
-            security=request.security,
-            env={**os.environ},
-            silence_logs=logging.CRITICAL,  # the run reports what tasks raise
-        )
+        try:
+            return _close_if_interrupted(start)
+        except (OSError, RuntimeError, ValueError) as error:
+            what = f"the workers on this machine did not start ({error_line(error)})"
+            raise ClusterError(what, hint=_START_HINT) from error
+
+
+def _close_if_interrupted(start: Callable[[], LocalCluster]) -> LocalCluster:
+    """Start a cluster in another thread: one that is half started could not be closed after Ctrl-C."""
+    with ThreadPoolExecutor(1, "start-cluster") as pool:
+        starting = pool.submit(start)
+        try:
+            return starting.result()
+        except KeyboardInterrupt:
+            with suppress(Exception):
+                starting.result().close()
+            raise
 
 
 def has_dashboard(client: Client) -> bool:
@@ -64,7 +92,7 @@ def has_dashboard(client: Client) -> bool:
 def start_in_process() -> Iterator[Client]:
     """Start one worker as a thread of this process, for a few documents; stop it at the end."""
     with Client(
-        processes=False, n_workers=1, threads_per_worker=1, dashboard_address=":0"
+        processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None
     ) as client:
         yield client
 

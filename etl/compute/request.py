@@ -20,7 +20,8 @@ class ClusterRequest:
     """What a run asks of a cluster.
 
     ``planned_bytes`` is the input that it will read, None if unknown. ``report`` is called with a line for
-    each step of the start of a cluster.
+    each step of the start of a cluster. ``dashboard`` is the address of the dashboard of workers on this
+    machine.
     """
 
     workers: Workers = None
@@ -28,3 +29,4 @@ class ClusterRequest:
     security: "Security | None" = None
     planned_bytes: int | None = None
     report: Callable[[str], None] = ignore
+    dashboard: str | None = None

@@ -16,6 +16,7 @@ import pandas as pd
 from distributed import Client, Future, KilledWorker, as_completed, get_worker
 from distributed.client import CancelledError
 
+from etl.compute.compile_log import send_compile_log
 from etl.compute.connect import raise_if_scheduler_lost
 from etl.compute.time_limit import run_with_time_limit
 from etl.errors import LimitError, StageError, TokenlakeError
@@ -169,6 +170,7 @@ class _Partition(Generic[Result]):
         self._time_limit = time_limit
 
     def __call__(self, unit: Unit) -> Result | LimitError:
+        send_compile_log()  # the worker may have joined late
         if self._time_limit is None:
             return self._function(*unit)
         worker = get_worker()

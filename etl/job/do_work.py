@@ -6,6 +6,7 @@ from distributed import Client
 
 from etl import storage
 from etl.compute.cluster import Cluster, connect
+from etl.compute.compile_log import follow_compile_log
 from etl.compute.connect import raise_if_scheduler_lost, steady_workers
 from etl.compute.usage import UsageMeter
 from etl.compute.worker_versions import WorkerVersions
@@ -28,6 +29,7 @@ def do_work(
     *,
     on_progress: Callable[[Progress], None] | None,
     on_client: Callable[[Client], None] | None,
+    on_status: Callable[[str], None],
 ) -> None:
     """Do the work that was planned; raises as ``run`` does."""
     recipe = start.plan.recipe
@@ -41,6 +43,7 @@ def do_work(
         with (
             leases.hold_lease(str(recipe.lake), "run", tracker.state) as lease,
             raise_if_scheduler_lost(client),
+            follow_compile_log(client, on_status),
         ):
             versions = WorkerVersions(client)
             versions.check()

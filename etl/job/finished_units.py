@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from etl.compute.submit import map_unordered
 from etl.errors import ClusterError, RecipeError, WriteError
+from etl.job.first_failures import FirstFailures
 from etl.job.progress import Progress
 from etl.job.run_commits import UnitLocation
 from etl.job.run_context import RunContext
@@ -53,11 +54,13 @@ def run_units(run: RunContext, work: Work[Unit]) -> Iterator[FinishedUnit[Unit]]
     """Run units on the workers and yield them as they finish; quarantine units that fail.
 
     Raises RecipeError (of a list or model that a stage reads, for example), WriteError and ClusterError: then
-    the input is not at fault, and deduplication must not run without it.
+    the input is not at fault, and deduplication must not run without it. Raises QuarantineError if the first
+    units of a table without rows all fail in the same way.
     """
     progress = Progress(work.step, 0, work.count, total_bytes=work.num_bytes)
     started = time.monotonic()
     run.report(progress)
+    first = FirstFailures(is_empty=not run.ledgers[work.step].has_rows())
     task = OnWorker(work.task, run.files)
     answers = map_unordered(
         run.client, task, work.arguments, label=work.label, time_limit=run.time_limit
@@ -68,12 +71,16 @@ def run_units(run: RunContext, work: Work[Unit]) -> Iterator[FinishedUnit[Unit]]
                 raise answer
             location, result = unit_location(unit), None
             if isinstance(answer, BaseException):
-                run.commits.quarantine(work.step, location, answer)
+                note = run.commits.quarantine(work.step, location, answer)
+                first.add_failure(note, answer, lake=str(run.recipe.lake))
             else:
                 run.commits.clear_quarantine(work.step, location)
+                first.add_success()
                 result = answer
             seconds = time.monotonic() - started
-            progress = progress.after(result, num_bytes=unit_bytes(unit), seconds=seconds)
+            progress = progress.after(
+                result, num_bytes=unit_bytes(unit), seconds=seconds, workers=run.num_workers
+            )
             run.report(progress)
             yield FinishedUnit(unit, key, result)
 

@@ -183,17 +183,12 @@ def _check_missing_tables(
     missing = [step for step in recipe.steps if ledgers[step].table is None]
     for step, ledger in ledgers.items():
         lost = [name for name in missing if name in SPECS[step].made_from]
-        if lost and step not in begin and _has_rows(ledger):
+        if lost and step not in begin and ledger.has_rows():
             raise DamagedLogError(
                 "the table is missing, but others that were made from it are there",
                 where=ledgers[lost[0]].url,
                 hint=f"`etl repair {recipe.lake} --yes` creates it; `etl run` fills it again",
             )
-
-
-def _has_rows(ledger: Ledger) -> bool:
-    table = ledger.table
-    return table is not None and next(table.files("path", by=()), None) is not None
 
 
 def _check_foreign_changes(
@@ -282,6 +277,8 @@ def _tables_to_begin(
     recipe: Recipe, ledgers: Mapping[Step, Ledger], *, rebuild: bool
 ) -> tuple[Step, ...]:
     others = [step for step in recipe.steps if ledgers[step].is_other_recipe]
+    if others and not any(ledger.has_rows() for ledger in ledgers.values()):
+        rebuild = True  # nothing is lost: the lake adopts the recipe
     if others and not rebuild:
         raise _mismatch(recipe, ledgers[others[0]], others[0])
     if rebuild:  # the first table that differs and all later ones; all tables if none differs

@@ -13,7 +13,8 @@ from etl.schemas import TableName, Usage
 class Progress:
     """The progress of a step: units of work done, and the documents and bytes of text in them.
 
-    ``done_bytes`` and ``total_bytes`` are those of the files that the step reads.
+    ``done_bytes`` and ``total_bytes`` are those of the files that the step reads. ``failed`` units are
+    quarantined. Of the ``seconds``, kernels were compiled for ``compile_seconds``, on average of the workers.
     """
 
     step: TableName
@@ -25,18 +26,42 @@ class Progress:
     kept: int = 0
     text_bytes: int = 0
     seconds: float = 0.0
+    failed: int = 0
+    compile_seconds: float = 0.0
 
-    def after(self, result: WorkResult | None, *, num_bytes: int, seconds: float) -> "Progress":
+    @property
+    def working_seconds(self) -> float:
+        """The seconds without those in which kernels were compiled."""
+        return max(self.seconds - self.compile_seconds, 0.0)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """The time that the rest of the step takes at its rate until now; None if the rate is unknown.
+
+        >>> Progress("documents", 1, 4, seconds=62.0, compile_seconds=60.0).seconds_left
+        6.0
+        """
+        if not 0 < self.done < self.total:
+            return None
+        done, total = self.done, self.total
+        if self.done_bytes and self.total_bytes >= self.done_bytes:
+            done, total = self.done_bytes, self.total_bytes
+        return self.working_seconds / done * (total - done)
+
+    def after(
+        self, result: WorkResult | None, *, num_bytes: int, seconds: float, workers: int
+    ) -> "Progress":
         """Return the progress after one more unit of work of so many bytes; None if the unit failed."""
         done_bytes = self.done_bytes + num_bytes
         progress = replace(self, done=self.done + 1, done_bytes=done_bytes, seconds=seconds)
         if result is None:
-            return progress
+            return replace(progress, failed=self.failed + 1)
         return replace(
             progress,
             rows=self.rows + result.rows,
             kept=self.kept + result.kept,
             text_bytes=self.text_bytes + result.text_bytes,
+            compile_seconds=self.compile_seconds + result.compile_seconds / workers,
         )
 
 

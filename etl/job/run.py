@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from etl.compute.cluster import Cluster
+from etl.compute.request import ignore
 from etl.job.plan import check_stages
 from etl.job.progress import Progress, RunReport
 from etl.job.run_commits import load_reference_tokenizer
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
-def run(
+def run(  # noqa: PLR0913 - one parameter for each event
     recipe: Recipe,
     *,
     cluster: "Cluster | Client | None" = None,
@@ -26,26 +27,32 @@ def run(
     replace_changed: bool = False,
     on_progress: Callable[[Progress], None] | None = None,
     on_client: "Callable[[Client], None] | None" = None,
+    on_status: Callable[[str], None] = ignore,
 ) -> RunReport:
     """Do the remaining work of a recipe and return a report.
 
     ``cluster`` is the cluster to use (default: this machine, see ``Cluster``) or an existing client. No
     cluster is started, and Dask is not imported, if nothing remains to be done. Input that cannot be read is
-    quarantined: the run continues, and the report is not ``ok``. Raises the errors of ``make_plan``,
-    ClusterError if the scheduler is lost or a worker cannot run the recipe, and WriteError if the lake
-    cannot be written, for example because the disk is full.
+    quarantined: the run continues, and the report is not ``ok``. ``on_status`` is called with a line when the
+    input is listed, when workers start, and (in another thread) while they compile kernels.
+
+    Raises the errors of ``make_plan``, ClusterError if the scheduler is lost or a worker cannot run the
+    recipe, WriteError if the lake cannot be written, for example because the disk is full, and
+    QuarantineError if the first ten units of a table without rows all fail with the same error.
     """
     started = time.monotonic()
     check_stages(recipe)
+    on_status("input      listing the files")
     start = Start(recipe, rebuild=rebuild, replace_changed=replace_changed)
     if start.plan.has_work():
+        on_status("workers    starting")
         if cluster is None or isinstance(cluster, Cluster):
             (cluster or Cluster()).prepare()
         if recipe.tokenize_stage is not None:  # fail early if it is not a tokenizer
             load_reference_tokenizer(recipe.tokenize_stage)
         from etl.job.do_work import do_work
 
-        do_work(start, cluster, on_progress=on_progress, on_client=on_client)
+        do_work(start, cluster, on_progress=on_progress, on_client=on_client, on_status=on_status)
     report = start.commits.report
     report.costs = start.commits.costs()
     report.seconds = time.monotonic() - started

@@ -15,7 +15,7 @@ from etl.job.progress import RunReport
 from etl.lake.keys_table import KeysTable
 from etl.lake.ledger import Describe, Drop, Ledger, LedgerEntry
 from etl.lake.lineage_record import count_results, input_files, maintenance_record, run_record
-from etl.lake.quarantine import Quarantine
+from etl.lake.quarantine import Quarantine, Quarantined
 from etl.lake.stage_costs import StageCost, stage_costs, total_counts
 from etl.lake.table_specs import SPECS
 from etl.lake.work_units import WorkResult
@@ -107,12 +107,14 @@ class RunCommits:
             if note.source in sources and (note.source, note.part) not in parts:
                 self._notes.clear(step, note.source, note.part)
 
-    def quarantine(self, step: Step, location: UnitLocation, error: BaseException) -> None:
-        """Quarantine a unit, with the error that its task raised."""
+    def quarantine(self, step: Step, location: UnitLocation, error: BaseException) -> Quarantined:
+        """Quarantine a unit, with the error that its task raised, and return its note."""
         if not isinstance(error, TokenlakeError) or isinstance(error, LimitError):
             self.check_run()  # perhaps a worker of another version could not read it
         text = _error_text(error, location[0])
-        self.report.add_quarantined(self._notes.put(step, *location, text))
+        note = self._notes.put(step, *location, text)
+        self.report.add_quarantined(note)
+        return note
 
     def checkpoint_errors(self) -> dict[str, str]:
         """Write checkpoints that are due, since earlier attempts failed; return the errors by table."""

@@ -32,6 +32,11 @@ class RunContext:
         """The recipe that the run carries out."""
         return self.plan.recipe
 
+    @property
+    def num_workers(self) -> int:
+        """The workers when they were last counted, at least one."""
+        return 1 if self.commits.meter is None else max(self.commits.meter.cores, 1)
+
     def refresh(self, *steps: Step) -> None:
         """Read the newest versions of tables, later steps first: their rows are committed last."""
         for step in reversed(STEPS):
@@ -39,7 +44,7 @@ class RunContext:
                 self.ledgers[step].refresh()
 
     def report(self, progress: Progress) -> None:
-        """Report progress to the lease, and to the caller of the run if it is more than none."""
+        """Report progress to the lease, and to the caller of the run unless the step has nothing to do."""
         self.tracker.update(progress)
-        if self.on_progress is not None and progress.done:
+        if self.on_progress is not None and progress.total:
             self.on_progress(progress)

@@ -60,6 +60,7 @@ class ReadSplit:
             documents=document_files,
             token_files=token_files,
             costs=clock.seconds(),
+            compile_seconds=clock.compile_seconds,
         )
 
 
@@ -141,6 +142,7 @@ class TokenizeUnit:
             text_bytes=text_bytes,
             token_files=token_files,
             costs=clock.seconds(),
+            compile_seconds=clock.compile_seconds,
         )
 
     def _decisions(

@@ -163,6 +163,10 @@ class Ledger:
             self.fingerprint
         )
 
+    def has_rows(self) -> bool:
+        """Return whether the table exists and has data files."""
+        return self.table is not None and next(self.table.files("path", by=()), None) is not None
+
     def key(self, *identity: object) -> str:
         """Return the key of a unit of work in this generation of the table (32 hexadecimal digits)."""
         return _digest(self.generation, self.fingerprint, *identity)[:32]

@@ -4,12 +4,16 @@ A quarantined unit is not done: the next run tries it again and deletes its note
 """
 
 import hashlib
+import re
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from typing import Final
 
 from etl import storage
 from etl.errors import TableError
 from etl.storage import checked_json
+
+_VALUES: Final = re.compile(r"\d+|'[^']*'|\"[^\"]*\"")
 
 
 @dataclass(frozen=True)
@@ -21,6 +25,15 @@ class Quarantined:
     part: str  # the part of the file, as start-stop or start-end; empty for the whole file
     error: str
     time: str  # UTC, ISO 8601
+
+    @property
+    def cause(self) -> str:
+        """The error without what differs between units: the input file, numbers and quoted values.
+
+        >>> Quarantined("documents", "file:///a", "", "file:///a row 7: KeyError: 'x'", "").cause
+        ' row : KeyError: '
+        """
+        return _VALUES.sub("", self.error.replace(self.source, ""))
 
 
 class Quarantine:

@@ -93,3 +93,4 @@ class WorkResult:
     documents: Sequence[DataFile] = ()
     token_files: Sequence[DataFile] = ()
     costs: Mapping[str, float] = field(default_factory=dict)  # part of the work -> seconds
+    compile_seconds: float = 0.0  # in which the worker compiled kernels, or waited for one that did

@@ -26,6 +26,12 @@ class StageClock:
 
     def __init__(self) -> None:
         self._seconds: dict[str, float] = {}
+        self._compiled_before = CLOCK.seconds
+
+    @property
+    def compile_seconds(self) -> float:
+        """The seconds in which kernels were compiled since the clock was made."""
+        return CLOCK.seconds - self._compiled_before
 
     @contextmanager
     def measure(self, name: str) -> Iterator[None]:

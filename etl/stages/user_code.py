@@ -18,6 +18,7 @@ import importlib
 import os
 import sys
 import sysconfig
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -70,6 +71,15 @@ class UserModule:
         Raises RecipeError if it cannot be imported.
         """
         return _import(self, self.sha256)
+
+    def line_of(self, error: BaseException) -> str | None:
+        """Return ``file:line`` of the last line of the module's files that led to an error, if any."""
+        names = {self.origin: Path(self.origin).name}
+        if self.files is not None:
+            names = {str(Path(self.root, file.name)): file.name for file in self.files.files}
+        frames = reversed(traceback.extract_tb(error.__traceback__))
+        known = (f"{names[f.filename]}:{f.lineno}" for f in frames if f.filename in names)
+        return next(known, None)
 
     def check_libraries(self, function: str) -> None:
         """Raise RecipeError if a function imports a library that is not installed.

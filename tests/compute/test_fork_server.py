@@ -4,14 +4,19 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from queue import SimpleQueue
+from urllib.parse import urlsplit
 
 import pytest
 
 from etl.compute.cluster import Cluster
+from etl.compute.compile_log import follow_compile_log
 from etl.compute.fork_server import MODULES
 from etl.compute.local_cluster import has_dashboard
 from etl.compute.worker_settings import WORKER_ENVIRONMENT
+from etl.kernels.compile_clock import CompileClock
 
+_ANY = "00000000"  # all addresses of this machine
 _OF_JEMALLOC = "jemalloc_bg_thd"  # which prepares itself for a fork
 
 
@@ -138,3 +143,35 @@ def test_a_small_run_has_no_dashboard() -> None:
         assert not has_dashboard(client)
     with Cluster(workers=1).connect(10**12) as client:
         assert has_dashboard(client)
+
+
+@pytest.mark.parametrize(("dashboard", "is_open"), [(None, False), ("0.0.0.0:0", True)])
+def test_the_dashboard_is_open_to_other_machines_only_if_asked(
+    dashboard: str | None, is_open: bool
+) -> None:
+    with Cluster(workers=1, dashboard=dashboard).connect(10**12) as client:
+        [worker] = client.scheduler_info(n_workers=-1)["workers"].values()
+        ports = {urlsplit(client.dashboard_link).port, worker["services"]["dashboard"]}
+        addresses = [address for address, port in _listening() if port in ports]
+    assert len(addresses) == 2
+    assert (_ANY in addresses) == is_open
+
+
+def test_messages_about_compiled_kernels_reach_the_driver() -> None:
+    shown: SimpleQueue[str] = SimpleQueue()
+    with Cluster(workers=1).connect(1000) as client, follow_compile_log(client, shown.put):
+        client.submit(_compile).result()
+        assert shown.get(timeout=60) == (
+            "kernels    compiling kernels, once per machine: words.split (1)"
+        )
+
+
+def _listening() -> list[tuple[str, int]]:
+    """Return the addresses (as the kernel prints them) and ports on which this machine listens."""
+    lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
+    sockets = [line.split()[1].split(":") for line in lines if line.split()[3] == "0A"]
+    return [(address, int(port, 16)) for address, port in sockets]
+
+
+def _compile() -> None:
+    CompileClock().begin("words.split")

@@ -267,7 +267,7 @@ def test_lines_for_collectors_are_json() -> None:
         lines.note("dashboard  http://x")
         lines.warn("interrupted")
         lines.waiting("https://s3", 5.01)
-        lines.quarantined(Quarantined("documents", "s3://b/x", "", "damaged", "now"))
+        lines.quarantined([Quarantined("documents", "s3://b/x", "", "damaged", "now")])
     events = [json.loads(line) for line in stream.getvalue().splitlines()]
     assert all(event["time"].endswith("+00:00") for event in events)
     kinds = ["progress", "progress", "note", "warning", "waiting", "quarantined"]

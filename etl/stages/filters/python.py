@@ -170,9 +170,8 @@ class Python(Filter):
                 return [self._call(function, row, is_valid, hint) for row in table.to_pylist()]
             try:
                 return function(table)
-            except (ImportError, FileNotFoundError) as error:
-                what = f"{self.kind} ({self.call}) failed: {type(error).__name__}: {error}"
-                raise StageError(what, hint=hint_for(error)) from error
+            except Exception as error:
+                raise StageError(self._failed(error), hint=hint_for(error)) from error
 
     def measure(self, table: pa.Table) -> pa.Table:
         """Return the score of each row (float64), null where the function returns null or NaN.
@@ -217,12 +216,17 @@ class Python(Filter):
         try:
             value = function(row)
         except Exception as error:
-            what = f"{self.kind} ({self.call}) failed: {type(error).__name__}: {error}"
-            raise StageError(what, where=where, hint=hint_for(error)) from error
+            raise StageError(self._failed(error), where=where, hint=hint_for(error)) from error
         if value is not None and not is_valid(value):
             what = f"{self.kind} ({self.call}) returned {value!r}"
             raise StageError(what, where=where, hint=hint)
         return value
+
+    def _failed(self, error: Exception) -> str:
+        """Return what an exception of the user's code was, and the last line of that code."""
+        line = self._module().line_of(error)
+        at = "" if line is None else f" at {line}"
+        return f"{self.kind} ({self.call}) failed{at}: {type(error).__name__}: {error}"
 
     def _as_array(self, result: Any, num_rows: int) -> pa.Array:
         """Return the result of a function over a table as one array with a value per row."""
