@@ -35,7 +35,7 @@ test-stores: $(INSTALLED)  ## run lakes on servers of S3, Google Cloud Storage a
 	$(BIN)/python -m pytest tests/storage/test_stores.py -m "slow or not slow"
 
 # Without their dependencies: torchtitan requires an older version of datasets, and megatron-core needs none here.
-test-trainers: $(INSTALLED)  ## run the recipes of docs/trainers.md, and the loader under each trainer
+test-trainers: $(INSTALLED)  ## run the recipes of docs/guides/trainers.md, and the loader under each trainer
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[trainers]'
 	$(BIN)/pip install --quiet -c constraints.txt --no-deps torchtitan tyro docstring_parser typeguard megatron-core
 	$(BIN)/python -m pytest tests/loader/test_trainers.py tests/loader/test_trainer_recipes.py tests/exports -m "slow or not slow"
@@ -64,8 +64,10 @@ lint: $(INSTALLED)  ## run ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-docs: $(INSTALLED)  ## regenerate docs/modules.md, docs/stages.md and the JSON Schema of recipes
+docs: $(INSTALLED)  ## regenerate docs/reference and the JSON Schema, and build the website in site/
 	$(BIN)/python docs/generate.py
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[site]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 
 bench: $(INSTALLED)  ## measure the throughput of the kernels, the pipeline and the loader
 	$(BIN)/python benchmarks/throughput.py
@@ -82,7 +84,7 @@ audit: $(INSTALLED)  ## check the pinned packages for known vulnerabilities; nee
 	$(BIN)/pip-audit --no-deps --disable-pip -r constraints.txt
 
 clean:  ## remove the demo's lake and all caches; keep .venv
-	rm -rf $(LAKE) build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(LAKE) build dist site *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 
 # The stamp file makes the environment follow pyproject.toml and constraints.txt.
