@@ -49,9 +49,9 @@ test-image: $(INSTALLED)  ## build k8s/Dockerfile and run the demo in it, read-o
 test-k8s: $(INSTALLED)  ## run on a real Kubernetes control plane; needs root and KUBEBUILDER_ASSETS: tests/k8s/lab/README.md
 	$(BIN)/python -m pytest -m k8s tests/k8s/lab
 
-test-pages: $(INSTALLED)  ## open the page of `etl report --html` in headless Chromium; needs chromium on the PATH
+test-pages: $(INSTALLED)  ## open the website and `etl report --html` in headless Chromium; needs chromium on the PATH
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[pages]'
-	$(BIN)/python -m pytest tests/audit/test_page_in_browser.py -m "slow or not slow"
+	$(BIN)/python -m pytest tests/audit/test_page_in_browser.py tests/test_site.py -m "slow or not slow"
 
 chaos: $(INSTALLED)  ## inject thousands of seeded faults into real processes; SEED=123 repeats one, PART=1/8 runs a part
 	CHAOS_SEED=$(SEED) CHAOS_PART=$(PART) $(BIN)/python -m pytest -m chaos tests/chaos
@@ -66,7 +66,6 @@ lint: $(INSTALLED)  ## run ruff and mypy
 
 docs: $(INSTALLED)  ## regenerate docs/reference and the JSON Schema, and build the website in site/
 	$(BIN)/python docs/generate.py
-	$(BIN)/pip install --quiet -c constraints.txt -e '.[site]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 
 bench: $(INSTALLED)  ## measure the throughput of the kernels, the pipeline and the loader
@@ -92,6 +91,6 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Tokenlake needs Python 3.11 or newer: make PYTHON=python3.11" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet -c constraints.txt -e '.[train,dev,segmenters,slurm,k8s,k8s-dev]'
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[train,dev,segmenters,site,slurm,k8s,k8s-dev]'
 	-$(BIN)/python -m tests.helpers.kubectl $(BIN)
 	@touch $@

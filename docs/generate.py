@@ -103,7 +103,10 @@ _TABLES: dict[str, tuple[str, pa.Schema]] = {
         "One row for each record of the input, kept or rejected. Signals follow after `metadata`, see below.",
         schemas.documents([], schemas.DEDUP_COLUMNS),
     ),
-    "tokens": ("One row for each document that is kept and not a duplicate.", schemas.TOKENS),
+    "tokens": (
+        "One row for each document that is kept and not a duplicate. `tokens_shuffled` has the same in a random order.",
+        schemas.TOKENS,
+    ),
     "duplicates": (
         "One row for each document that is dropped, or shortened, in favour of another one.",
         schemas.duplicates(has_references=True, has_cuts=True, has_estimates=True),
@@ -162,22 +165,18 @@ def stages_page() -> str:
 def commands_page() -> str:
     """Return the page ``docs/reference/commands.md``: a section for each command with its options."""
     group = get_command(app)
-    sections = [
-        _COMMANDS_HEAD,
-        _as_markdown(inspect.getdoc(etl.cli) or "").partition("\n\n")[2],
-        "",
-    ]
+    about = _as_markdown(inspect.getdoc(etl.cli) or "").partition("\n\n")[2]
+    sections = [_COMMANDS_HEAD, f"{about}\n"]
     for name, command in group.commands.items():
         with command.make_context(f"etl {name}", [], resilient_parsing=True) as context:
             lines = [f"## etl {name}", "", _as_markdown(inspect.cleandoc(command.help or "")), ""]
-            lines += [
-                _example_block(f"etl {name} {' '.join(command.collect_usage_pieces(context))}")
-            ]
+            usage = " ".join(command.collect_usage_pieces(context))
+            lines += [_text_block(f"etl {name} {usage}")]
             records = (each.get_help_record(context) for each in command.params)
             lines += [_item(f"`{record[0]}`: {record[1]}") for record in records if record]
         if command.epilog:
             examples = command.epilog.partition("Examples:\n")[2]
-            lines += ["", "Examples:", "", _example_block(textwrap.dedent(examples))]
+            lines += ["", "Examples:", "", _text_block(textwrap.dedent(examples))]
         sections.append("\n".join(lines).rstrip() + "\n")
     return "\n".join(sections)
 
@@ -192,8 +191,6 @@ def tables_page() -> str:
             content = schemas.COLUMN_CONTENT[field.name]
             lines.append(f"| `{field.name}` | {_arrow_type(field.type)}{optional} | {content} |")
         sections.append("\n".join(lines) + "\n")
-        if name == "tokens":
-            sections.append("`tokens_shuffled` has the same columns and rows, in a random order.\n")
     lines = ["| signal | group | unit |", f"|{'---|' * 3}"]
     for name, signal in SIGNALS.items():
         if not name.startswith((SPACED, DICTIONARY)):
@@ -238,7 +235,7 @@ def _item(text: str) -> str:
     )
 
 
-def _example_block(text: str) -> str:
+def _text_block(text: str) -> str:
     return f"```text\n{text.rstrip()}\n```\n"
 
 

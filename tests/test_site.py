@@ -14,14 +14,13 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("material", reason="needs the extra `site`, which `make docs` installs")
+pytest.importorskip("material", reason="needs the extra `site`")
 
 ROOT = Path(__file__).parent.parent
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 LOADED = {"audio", "embed", "iframe", "img", "input", "script", "source", "track", "video"}
 WIDTHS = {"phone": 390, "desktop": 1280}
-
-pytestmark = pytest.mark.slow
+OF_THE_THEME = {"aria-dialog-name", "landmark-unique"}  # the search, and the buttons that copy code
 
 
 class Resources(HTMLParser):
@@ -105,6 +104,7 @@ def browser() -> Iterator[Any]:
             chromium.close()
 
 
+@pytest.mark.slow
 def test_search_works_in_pages_opened_as_files(site: Path) -> None:
     with browser() as chromium:
         page = chromium.new_page(offline=True)
@@ -115,6 +115,21 @@ def test_search_works_in_pages_opened_as_files(site: Path) -> None:
     assert any("reference/stages.html#gopher_quality" in link for link in links), links
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pages_are_accessible(site: Path, scheme: str) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="the extra `pages`")
+    found = {}
+    with browser() as chromium:
+        page = chromium.new_page(color_scheme=scheme)
+        for name in ("index", "guides/s3", "reference/tables", "explanation/loader"):
+            page.goto((site / f"{name}.html").as_uri())
+            violations = axe.Axe().run(page).response["violations"]
+            found[name] = {each["id"] for each in violations} - OF_THE_THEME
+    assert not any(found.values()), found
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("width", WIDTHS)
 def test_no_page_is_wider_than_its_window(site: Path, width: str) -> None:
     wide = []
