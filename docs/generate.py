@@ -104,7 +104,7 @@ _TABLES: dict[str, tuple[str, pa.Schema]] = {
         schemas.documents([], schemas.DEDUP_COLUMNS),
     ),
     "tokens": (
-        "One row for each document that is kept and not a duplicate. `tokens_shuffled` has the same in a random order.",
+        "One row for each kept document that is not a duplicate. `tokens_shuffled` has them in random order.",
         schemas.TOKENS,
     ),
     "duplicates": (
