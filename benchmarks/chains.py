@@ -13,7 +13,7 @@ import random
 import re
 import resource
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -117,10 +117,21 @@ def _warm(stages: Stages, path: str) -> None:
 
 def distinct_text(data: Path, megabytes: int) -> Path:
     """Return a folder of Parquet files with at least this much of distinct text, created once."""
-    folder = CACHE / f"text-{megabytes}"
+
+    def documents() -> Iterator[pa.Table]:
+        for path in sorted((data / "bench").glob("*.parquet")):
+            for batch in pq.ParquetFile(path).iter_batches(1024, columns=["id", "text"]):
+                yield pa.Table.from_batches([batch])
+
+    return reworded_copies(f"text-{megabytes}", documents, megabytes)
+
+
+def reworded_copies(name: str, documents: Callable[[], Iterable[pa.Table]], megabytes: int) -> Path:
+    """Return a folder of Parquet files with documents, and copies up to a size, created once."""
+    folder = CACHE / name
     if not (folder / "ready").exists():
         folder.mkdir(parents=True, exist_ok=True)
-        _write(folder, _copies(data, megabytes * 1_000_000))
+        _write(folder, _copies(documents, megabytes * 1_000_000))
         (folder / "ready").touch()
     return folder
 
@@ -139,21 +150,20 @@ def text_of_which(share: float, megabytes: int, source: Path, data: Path) -> Pat
     return folder
 
 
-def _copies(data: Path, most: int) -> Iterator[pa.Table]:
+def _copies(documents: Callable[[], Iterable[pa.Table]], most: int) -> Iterator[pa.Table]:
     size, copy = 0, 0
     while size < most:
         draw = np.random.default_rng(copy)
-        for path in sorted((data / "bench").glob("*.parquet")):
-            for batch in pq.ParquetFile(path).iter_batches(1024, columns=["id", "text"]):
-                texts = batch["text"].to_pylist()
-                if copy:
-                    texts = [_reworded(text, draw) for text in texts]
-                ids = pc.binary_join_element_wise(batch["id"], str(copy), "-")
-                table = pa.table({"id": ids, "text": pa.array(texts, pa.large_string())})
-                yield table
-                size += table["text"].nbytes
-                if size >= most:
-                    return
+        for batch in documents():
+            texts = batch["text"].to_pylist()
+            if copy:
+                texts = [_reworded(text, draw) for text in texts]
+            ids = pc.binary_join_element_wise(batch["id"], str(copy), "-")
+            table = pa.table({"id": ids, "text": pa.array(texts, pa.large_string())})
+            yield table
+            size += table["text"].nbytes
+            if size >= most:
+                return
         copy += 1
 
 

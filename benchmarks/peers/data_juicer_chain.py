@@ -27,6 +27,7 @@ def recipe(documents: Path, folder: Path, tokenizer: Path) -> dict[str, object]:
         "dataset_path": str(documents),
         "export_path": str(folder / "kept.jsonl"),
         "np": WORKERS,
+        "use_cache": False,  # a second run would find the results of the first
         "text_keys": "text",
         "keep_stats_in_res_ds": True,
         "process": [
