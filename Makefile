@@ -35,7 +35,7 @@ test-stores: $(INSTALLED)  ## run lakes on servers of S3, Google Cloud Storage a
 	$(BIN)/python -m pytest tests/storage/test_stores.py -m "slow or not slow"
 
 # Without their dependencies: torchtitan requires an older version of datasets, and megatron-core needs none here.
-test-trainers: $(INSTALLED)  ## run the recipes of docs/trainers.md, and the loader under each trainer
+test-trainers: $(INSTALLED)  ## run the recipes of docs/guides/trainers.md, and the loader under each trainer
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[trainers]'
 	$(BIN)/pip install --quiet -c constraints.txt --no-deps torchtitan tyro docstring_parser typeguard megatron-core
 	$(BIN)/python -m pytest tests/loader/test_trainers.py tests/loader/test_trainer_recipes.py tests/exports -m "slow or not slow"
@@ -49,9 +49,9 @@ test-image: $(INSTALLED)  ## build k8s/Dockerfile and run the demo in it, read-o
 test-k8s: $(INSTALLED)  ## run on a real Kubernetes control plane; needs root and KUBEBUILDER_ASSETS: tests/k8s/lab/README.md
 	$(BIN)/python -m pytest -m k8s tests/k8s/lab
 
-test-pages: $(INSTALLED)  ## open the page of `etl report --html` in headless Chromium; needs chromium on the PATH
+test-pages: $(INSTALLED)  ## open the website and `etl report --html` in headless Chromium; needs chromium on the PATH
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[pages]'
-	$(BIN)/python -m pytest tests/audit/test_page_in_browser.py -m "slow or not slow"
+	$(BIN)/python -m pytest tests/audit/test_page_in_browser.py tests/test_site.py -m "slow or not slow"
 
 chaos: $(INSTALLED)  ## inject thousands of seeded faults into real processes; SEED=123 repeats one, PART=1/8 runs a part
 	CHAOS_SEED=$(SEED) CHAOS_PART=$(PART) $(BIN)/python -m pytest -m chaos tests/chaos
@@ -64,8 +64,9 @@ lint: $(INSTALLED)  ## run ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-docs: $(INSTALLED)  ## regenerate docs/modules.md, docs/stages.md and the JSON Schema of recipes
+docs: $(INSTALLED)  ## regenerate docs/reference and the JSON Schema, and build the website in site/
 	$(BIN)/python docs/generate.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 
 bench: $(INSTALLED)  ## measure the throughput of the kernels, the pipeline and the loader
 	$(BIN)/python benchmarks/throughput.py
@@ -82,7 +83,7 @@ audit: $(INSTALLED)  ## check the pinned packages for known vulnerabilities; nee
 	$(BIN)/pip-audit --no-deps --disable-pip -r constraints.txt
 
 clean:  ## remove the demo's lake and all caches; keep .venv
-	rm -rf $(LAKE) build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(LAKE) build dist site *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 
 # The stamp file makes the environment follow pyproject.toml and constraints.txt.
@@ -90,6 +91,6 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Tokenlake needs Python 3.11 or newer: make PYTHON=python3.11" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet -c constraints.txt -e '.[train,dev,segmenters,slurm,k8s,k8s-dev]'
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[train,dev,segmenters,site,slurm,k8s,k8s-dev]'
 	-$(BIN)/python -m tests.helpers.kubectl $(BIN)
 	@touch $@

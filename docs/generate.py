@@ -1,4 +1,4 @@
-"""Write the generated files: maps of modules, stages and formats, and the JSON Schema of recipes.
+"""Write the generated files: the pages of docs/reference, and the JSON Schema of recipes.
 
 Run with ``make docs``; a test fails while a generated file is out of date.
 """
@@ -6,14 +6,27 @@ Run with ``make docs``; a test fails while a generated file is out of date.
 import ast
 import inspect
 import json
+import re
 import textwrap
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
+import pyarrow as pa
+from typer.main import get_command
+
+import etl
+import etl.cli
+import etl.loader
+from etl import schemas
+from etl.cli.app import app
 from etl.recipe.json_schema import json_schema
 from etl.recipe.stage_reference import StageReference, list_stages
 from etl.sources import formats
 from etl.stages import STAGES, Stage
+from etl.stages.signals import DICTIONARY, SIGNALS, SPACED
 
 ROOT = Path(__file__).parent.parent
 
@@ -58,9 +71,57 @@ deduplication stage at most once, then `tokenize`. Paths are relative to the rec
 writes this page from the docstrings of the classes; `etl stages NAME` prints its section of a stage.
 """
 
+_TABLES_HEAD = """# Tables
+
+A lake is a folder with Delta tables, which any reader of Delta can open: delta-rs, Spark, DuckDB, Polars.
+`etl show LAKE/TABLE` prints the columns of a table with its first rows. `make docs` writes this page from
+`schemas/tables.py`.
+"""
+
+_SIGNALS_HEAD = f"""## Signals
+
+The numbers that filters compute, as columns of `documents`; a lake has those that its recipe needs. Stages
+with a score of their own, such as `fasttext`, add columns that their section of [Stages](stages.md) names.
+
+Each signal of words has two variants: `{SPACED}NAME` counts what white space separates, and
+`{DICTIONARY}NAME` the words of a dictionary in Chinese, Japanese and Korean.
+"""
+
+_COMMANDS_HEAD = """# Commands
+
+`etl COMMAND --help` prints what this page has. `make docs` writes it from the code.
+"""
+
+_PYTHON_HEAD = """# Python
+
+The public names of `etl` and `etl.loader`. `make docs` writes this page from their docstrings; the tests run
+the examples.
+"""
+
+_TABLES: dict[str, tuple[str, pa.Schema]] = {
+    "documents": (
+        "One row for each record of the input, kept or rejected. Signals follow after `metadata`, see below.",
+        schemas.documents([], schemas.DEDUP_COLUMNS),
+    ),
+    "tokens": (
+        "One row for each kept document that is not a duplicate. `tokens_shuffled` has them in random order.",
+        schemas.TOKENS,
+    ),
+    "duplicates": (
+        "One row for each document that is dropped, or shortened, in favour of another one.",
+        schemas.duplicates(has_references=True, has_cuts=True, has_estimates=True),
+    ),
+    "keys": ("An index by which later runs find duplicates of earlier documents.", schemas.KEYS),
+    "losses": (
+        "What trainings have measured: one row for each part of a document.",
+        schemas.LOSSES,
+    ),
+}
+"""Table -> what its rows are, and all columns that it can have."""
+
 
 def module_map() -> str:
-    """Return the page ``docs/modules.md``: a section for each package, a line for each module."""
+    """Return the page ``docs/reference/modules.md``: a section for each package, a line for each module."""
     folders: dict[Path, list[Path]] = {}
     for top in ("etl", "cli", "pipelines", "schemas"):
         for path in sorted((ROOT / top).rglob("*.py")):
@@ -77,7 +138,7 @@ def module_map() -> str:
 
 
 def formats_page() -> str:
-    """Return the page ``docs/formats.md``: a line for each input format."""
+    """Return the page ``docs/reference/formats.md``: a line for each input format."""
     about = ast.get_docstring(ast.parse(Path(formats.__file__).read_text(encoding="utf-8"))) or ""
     lines = ["# Input formats", "", _as_markdown(about), ""]
     lines += ["| format | extensions | may be compressed | module | content |", f"|{'---|' * 5}"]
@@ -91,13 +152,58 @@ def formats_page() -> str:
 
 
 def stages_page() -> str:
-    """Return the page ``docs/stages.md``: a section for each stage with its docstring and settings."""
+    """Return the page ``docs/reference/stages.md``: each stage with its docstring and settings."""
     sections, group = [_STAGES_HEAD], None
     for stage in list_stages():
         if stage.group != group:
             group = stage.group
             sections.append(f"## {group}\n")
         sections.append("\n".join(_stage_lines(stage)))
+    return "\n".join(sections)
+
+
+def commands_page() -> str:
+    """Return the page ``docs/reference/commands.md``: a section for each command with its options."""
+    group = get_command(app)
+    about = _as_markdown(inspect.getdoc(etl.cli) or "").partition("\n\n")[2]
+    sections = [_COMMANDS_HEAD, f"{about}\n"]
+    for name, command in group.commands.items():
+        with command.make_context(f"etl {name}", [], resilient_parsing=True) as context:
+            lines = [f"## etl {name}", "", _as_markdown(inspect.cleandoc(command.help or "")), ""]
+            usage = " ".join(command.collect_usage_pieces(context))
+            lines += [_text_block(f"etl {name} {usage}")]
+            records = (each.get_help_record(context) for each in command.params)
+            lines += [_item(f"`{record[0]}`: {record[1]}") for record in records if record]
+        if command.epilog:
+            examples = command.epilog.partition("Examples:\n")[2]
+            lines += ["", "Examples:", "", _text_block(textwrap.dedent(examples))]
+        sections.append("\n".join(lines).rstrip() + "\n")
+    return "\n".join(sections)
+
+
+def tables_page() -> str:
+    """Return the page ``docs/reference/tables.md``: the columns of each table, and the signals."""
+    sections = [_TABLES_HEAD]
+    for name, (about, schema) in _TABLES.items():
+        lines = [f"## {name}", "", about, "", "| column | type | content |", f"|{'---|' * 3}"]
+        for field in schema:
+            optional = " or null" if field.nullable else ""
+            content = schemas.COLUMN_CONTENT[field.name]
+            lines.append(f"| `{field.name}` | {_arrow_type(field.type)}{optional} | {content} |")
+        sections.append("\n".join(lines) + "\n")
+    lines = ["| signal | group | unit |", f"|{'---|' * 3}"]
+    for name, signal in SIGNALS.items():
+        if not name.startswith((SPACED, DICTIONARY)):
+            lines.append(f"| `{name}` | {signal.group.replace('_', ' ')} | {signal.unit} |")
+    return "\n".join([*sections, _SIGNALS_HEAD, *lines]) + "\n"
+
+
+def python_page() -> str:
+    """Return the page ``docs/reference/python.md``: the public names with signatures and docstrings."""
+    sections = [_PYTHON_HEAD]
+    for module in (etl, etl.loader):
+        sections.append(f"## {module.__name__}\n")
+        sections += ["\n".join(_name_lines(module, name)) for name in module.__all__]
     return "\n".join(sections)
 
 
@@ -122,6 +228,102 @@ def _as_markdown(text: str) -> str:
     return text.replace("``", "`")
 
 
+def _item(text: str) -> str:
+    """Return an item of a list, on lines of up to 118 columns."""
+    return textwrap.fill(
+        f"- {text}", 118, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
+
+
+def _text_block(text: str) -> str:
+    return f"```text\n{text.rstrip()}\n```\n"
+
+
+def _arrow_type(kind: pa.DataType) -> str:
+    return f"list of {kind.value_type}" if pa.types.is_list(kind) else str(kind)
+
+
+def _name_lines(module: ModuleType, name: str) -> Iterator[str]:
+    value = getattr(module, name)
+    yield f"### {module.__name__}.{name}\n"
+    yield f"```python\n{_signature(name, value)}\n```\n"
+    yield _docstring(value)
+    if inspect.isclass(value):
+        yield from _member_lines(name, value)
+
+
+def _member_lines(name: str, value: type) -> Iterator[str]:
+    """Yield the lines of the public properties and methods that a class defines itself."""
+    members = {key: each for key, each in vars(value).items() if not key.startswith("_")}
+    properties = {
+        key: inspect.getdoc(each) or ""
+        for key, each in members.items()
+        if isinstance(each, (property, cached_property))
+    }
+    for key, docstring in properties.items():
+        yield _item(f"`{key}`: {' '.join(_as_markdown(docstring).split())}")
+    if properties:
+        yield ""
+    for key, each in members.items():
+        function = getattr(each, "__func__", each)
+        if inspect.isfunction(function) and function.__qualname__ == f"{value.__qualname__}.{key}":
+            yield f"#### {name}.{key}\n\n```python\n{_signature(key, function)}\n```\n"
+            yield _docstring(function)
+
+
+def _signature(name: str, value: Any) -> str:
+    """Return the call of a function or class as the code has it, one parameter a line if it is long."""
+    source = textwrap.dedent(inspect.getsource(inspect.unwrap(value)))
+    (definition,) = ast.parse(source).body
+    if isinstance(definition, ast.ClassDef):
+        methods = [each for each in definition.body if isinstance(each, ast.FunctionDef)]
+        parameters = [
+            ast.unparse(each)
+            for each in definition.body
+            if isinstance(each, ast.AnnAssign) and not ast.unparse(each.target).startswith("_")
+        ]
+        for method in methods:
+            if method.name == "__init__":
+                parameters = _parameters(method.args)
+    else:
+        assert isinstance(definition, ast.FunctionDef)
+        parameters = _parameters(definition.args)
+    line = f"{name}({', '.join(parameters)})"
+    return line if len(line) <= 80 else f"{name}(\n    " + ",\n    ".join(parameters) + ",\n)"
+
+
+def _parameters(arguments: ast.arguments) -> list[str]:
+    """Return the parameters with their types and defaults, without `self` and `cls`."""
+    positional = [*arguments.posonlyargs, *arguments.args]
+    missing = [None] * (len(positional) - len(arguments.defaults))
+    shown = [
+        _parameter(*pair) for pair in zip(positional, [*missing, *arguments.defaults], strict=True)
+    ]
+    if arguments.vararg is not None:
+        shown.append(f"*{ast.unparse(arguments.vararg)}")
+    elif arguments.kwonlyargs:
+        shown.append("*")
+    keywords = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    shown += [_parameter(*pair) for pair in keywords]
+    shown += [f"**{ast.unparse(arguments.kwarg)}"] if arguments.kwarg is not None else []
+    return [each for each in shown if each not in ("self", "cls")]
+
+
+def _parameter(name: ast.arg, default: ast.expr | None) -> str:
+    value = "" if default is None else f"={ast.unparse(default)}"
+    return ast.unparse(name) + (value.replace("=", " = ", 1) if name.annotation else value)
+
+
+def _docstring(value: Any) -> str:
+    """Return a docstring as Markdown, with its examples as blocks of code."""
+    text = re.sub(r" *# doctest: .*", "", _as_markdown(inspect.getdoc(value) or ""))
+    return re.sub(r"(?m)^>>> (?:.+\n?)+", _example, text).rstrip() + "\n"
+
+
+def _example(lines: re.Match[str]) -> str:
+    return f"```pycon\n{lines[0].rstrip()}\n```\n"
+
+
 def _stage_lines(stage: StageReference) -> Iterator[str]:
     path = Path(inspect.getfile(STAGES[stage.kind])).relative_to(
         Path(inspect.getfile(Stage)).parent
@@ -134,17 +336,17 @@ def _stage_lines(stage: StageReference) -> Iterator[str]:
     for setting in stage.settings:
         default = "required" if setting.default is None else f"default `{setting.default}`"
         facts = [setting.type, default, *([f"in {setting.unit}"] if setting.unit else [])]
-        item = f"- `{setting.name}` ({', '.join(facts)}): {_as_markdown(setting.about)}"
-        yield textwrap.fill(
-            item, 118, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
-        )
+        yield _item(f"`{setting.name}` ({', '.join(facts)}): {_as_markdown(setting.about)}")
     yield ""
 
 
 GENERATED: dict[str, Callable[[], str]] = {
-    "docs/formats.md": formats_page,
-    "docs/modules.md": module_map,
-    "docs/stages.md": stages_page,
+    "docs/reference/commands.md": commands_page,
+    "docs/reference/formats.md": formats_page,
+    "docs/reference/modules.md": module_map,
+    "docs/reference/python.md": python_page,
+    "docs/reference/stages.md": stages_page,
+    "docs/reference/tables.md": tables_page,
     "schemas/recipe.schema.json": recipe_schema,
 }
 """File -> the function that returns its content."""

@@ -18,6 +18,7 @@ from etl.schemas.lineage import (
 )
 from etl.schemas.tables import (
     ADDRESS,
+    COLUMN_CONTENT,
     CONTENT_HASH,
     CUT,
     CUTS,
@@ -43,6 +44,7 @@ from etl.schemas.tables import (
 
 __all__ = [
     "ADDRESS",
+    "COLUMN_CONTENT",
     "CONTENT_HASH",
     "CUT",
     "CUTS",

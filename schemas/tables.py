@@ -1,6 +1,6 @@
 """Arrow schemas of the tables of a lake and of the batches that sources produce."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final, Literal
 
 import pyarrow as pa
@@ -154,6 +154,45 @@ removed, and the keeper is the document with the first of the units."""
 IS_ESTIMATE = pa.field("is_estimate", pa.bool_())
 """The column of ``duplicates`` that says whether ``similarity`` is an estimate from the signatures of the two
 documents; null for CUT and SHORT. Without the column, no similarity is an estimate."""
+
+COLUMN_CONTENT: Final[Mapping[str, str]] = {
+    "id": "the user's id of the document",
+    "source": "the URI of the input file",
+    "row": "the ordinal of the record in the file, from 0",
+    "text": "the text after all transforms; of a rejected document, only if the recipe stores it",
+    "url": "where the document was published",
+    "lang": "the detected language, a code of ISO 639",
+    "lang_score": "the probability of the language",
+    "metadata": "the input's columns that the recipe names in `metadata`, as JSON",
+    "reason": "the rule that has rejected the document, as in `gopher_quality.short`; null if it is kept",
+    "content_hash": "a digest of the text, by which equal texts are found",
+    "signature": "the MinHash, by which similar texts are found",
+    "unit_hashes": "a hash of each paragraph, line or run of sentences",
+    "unit_chars": "the code points of each of them",
+    "verdict": "`kept` or `rejected`, the partition of the table",
+    "tokens": "the token ids",
+    "num_tokens": "how many tokens the row is about",
+    "token_end": "the running total of `num_tokens` in the data file",
+    "keeper_source": "the input file of the document that is kept instead, or has the text first",
+    "keeper_row": "its record in that file",
+    "keeper_lake": "its lake, if that is another one",
+    "kind": "`exact`, `near`, `cut` (shortened) or `short` (too little of it remains)",
+    "similarity": "the Jaccard index with the keeper; of a cut, the share of code points that are removed",
+    "is_estimate": "whether `similarity` is an estimate from the signatures",
+    "file": "the data file of `documents` with the row",
+    "cut": "the ordinals of the paragraphs, lines or sentences that are removed",
+    "cut_chars": "their code points in total",
+    "key": "the beginning of a content hash, a band of a signature, or the hash of a unit",
+    "check": "the end of the content hash; of a unit, 1 if its document is too short to keep",
+    "epoch": "the epoch of the loader",
+    "step": "the step of the training",
+    "sample": "the sample of the loader",
+    "start": "the token of the document at which the part begins",
+    "loss": "the mean cross-entropy of the part's tokens, in nats",
+    "run": "the name of the training",
+    "plan": "the fingerprint of the loader's order",
+}
+"""What each column holds, for people; a column of several tables has one meaning."""
 
 
 def duplicates(

@@ -1,4 +1,7 @@
-"""The pages of docs/ are correct: their files are written, and their Python and commands are run."""
+"""The pages of docs/ are correct: their files are written, and their Python and commands are run.
+
+Blocks of the language sh are for other programs, and are not run.
+"""
 
 import doctest
 import os
@@ -7,22 +10,35 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import dask
 import pytest
 
+from tests.helpers.fasttext_models import VARIANTS, write_variant
+from tests.helpers.ports import free_ports
+from tests.helpers.s3_server import new_environment, seaweedfs, weed
+
 ROOT = Path(__file__).parent.parent
 # Dask in this process, not on the workers of another test's client, which have another directory.
 IN_PROCESS = {"scheduler": "threads", "dataframe.shuffle.method": "tasks"}
-EXTEND = ROOT / "docs" / "extend.md"
-TRAINERS = ROOT / "docs" / "trainers.md"  # tests/loader/test_trainer_recipes.py runs it
-PAGES = sorted(set((ROOT / "docs").glob("*.md")) - {EXTEND, TRAINERS})
+GUIDES = ROOT / "docs" / "guides"
+EXTEND = GUIDES / "extend.md"
+TRAINERS = GUIDES / "trainers.md"  # tests/loader/test_trainer_recipes.py runs it
+GENERATED = set((ROOT / "docs" / "reference").glob("*.md"))  # its examples are doctests
+PAGES = sorted(set((ROOT / "docs").rglob("*.md")) - {EXTEND, TRAINERS} - GENERATED)
+SLOW = {"dask-cluster", "migrate", "mixing", "near-duplicates", "own-classifier", "s3", "tutorial"}
 PROGRAMS = {
+    "dask": ["-m", "dask"],
     "etl": ["-c", "from etl.cli import main; main()"],
     "pytest": ["-m", "pytest", "-p", "no:cacheprovider"],
+    "python": [],
 }
+SCHEDULER_PORT = "8786"  # on the page; the test uses a free one
 
 
 class Block(NamedTuple):
@@ -40,7 +56,7 @@ def blocks(page: Path) -> list[Block]:
     The first line names the file (``# filter.py``), as does the title of a language without comments.
     """
     pattern = (
-        r'^```(\w*)(?: title="(\S+)")?\n((?:# ([\w/]+\.(?:py|yaml))(, continued)?\n)?.*?)^```$'
+        r'^```(\w*)(?: title="(\S+)")?\n((?:# ([\w/-]+\.(?:py|yaml))(, continued)?\n)?.*?)^```$'
     )
     matches = re.findall(pattern, page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
     return [
@@ -69,18 +85,45 @@ def run_python(arguments: list[str], root: Path) -> str:
     return result.stdout
 
 
-def run_commands(block: str, root: Path) -> None:
-    """Run the commands of a block; the lines shown below each must be among those it prints."""
+def run_commands(block: str, root: Path, background: ExitStack | None = None) -> None:
+    """Run the commands of a block; the lines shown below each must be among those it prints.
+
+    A command that ends in & runs until ``background`` is closed. Variables are exported by the test.
+    """
     for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
         command, _, shown = part.partition("\n")
         program, *arguments = shlex.split(command)
+        if program == "export":
+            assert arguments[0].partition("=")[0] in os.environ, command
+            continue
+        if arguments[-1] == "&":
+            assert background is not None
+            background.enter_context(in_background([*PROGRAMS[program], *arguments[:-1]]))
+            continue
         output = run_python([*PROGRAMS[program], *arguments], root)
         printed = stable(output)
         expected = [line for line in stable(shown) if line.strip() not in ("", "...")]
         assert [line for line in expected if line not in printed] == [], f"{command}\n{output}"
 
 
+@contextmanager
+def in_background(arguments: list[str]) -> Iterator[None]:
+    """Run Python with this checkout, and stop it at the end of the context."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with Path("background.log").open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, *arguments], env=environment, stdout=log, stderr=log
+        )
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
 def write_file(block: Block, file: str) -> None:
+    if file.endswith(".py"):
+        compile(block.text, file, "exec")
     with Path(file).open("a" if block.appends else "w", encoding="utf-8") as output:
         output.write(block.text)
 
@@ -112,30 +155,61 @@ def copy_checkout(target: Path) -> None:
         (target / name).symlink_to(ROOT / name)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_every_block_of_a_page_runs(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the sample, as the pages assume it; the current one, also for imports."""
     (tmp_path / "pipelines").mkdir()
     (tmp_path / "pipelines" / "sample").symlink_to(ROOT / "pipelines" / "sample")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+def prepare(page: Path, folder: Path, stack: ExitStack, patch: pytest.MonkeyPatch) -> None:
+    """Provide what a page says that the reader has: an S3 server, a model."""
+    if page.stem == "s3":
+        program = weed()
+        if program is None:
+            pytest.skip("the program weed, an S3 server, is not installed")
+        (folder / "s3").mkdir()
+        new_environment(stack.enter_context(seaweedfs(program, folder / "s3")), patch)
+    if page.stem == "own-classifier":
+        variant = replace(VARIANTS["softmax"], labels=("__label__hq", "__label__lq"))
+        write_variant(folder / "quality.bin", variant)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=[pytest.mark.slow] * (page.stem in SLOW)) for page in PAGES],
+    ids=lambda page: page.stem,
+)
+def test_every_block_of_a_page_runs(
+    page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     variables: dict[str, object] = {}
-    for number, block in enumerate(blocks(page)):
-        if block.file is not None:
-            write_file(block, block.file)
-        elif block.language == "console":
-            run_commands(block.text, ROOT)
-        elif block.language == "python":
-            parser = doctest.DocTestParser()
-            test = parser.get_doctest(block.text, variables, page.name, str(page), number)
-            assert test.examples, block.text
-            failures: list[str] = []
-            with dask.config.set(IN_PROCESS):
-                doctest.DocTestRunner().run(test, out=failures.append, clear_globs=False)
-            variables = test.globs
-            assert failures == [], "".join(failures)
-        else:
-            raise AssertionError(f"blocks of {block.language!r} are not run: {block.text}")
+    port = str(free_ports(1)[0])
+    with ExitStack() as stack:
+        prepare(page, folder, stack, monkeypatch)
+        for number, block in enumerate(blocks(page)):
+            if block.file is not None:
+                write_file(block, block.file)
+            elif block.language == "console":
+                run_commands(block.text.replace(SCHEDULER_PORT, port), ROOT, stack)
+            elif block.language == "python":
+                variables = run_examples(block, variables, f"{page} block {number}")
+            else:
+                assert block.language == "sh", f"{block.language!r} is not run: {block.text}"
+
+
+def run_examples(block: Block, variables: dict[str, object], name: str) -> dict[str, object]:
+    """Run the examples of a block, and return the variables after it."""
+    test = doctest.DocTestParser().get_doctest(block.text, variables, name, name, 0)
+    assert test.examples, block.text
+    failures: list[str] = []
+    with dask.config.set(IN_PROCESS):
+        doctest.DocTestRunner().run(test, out=failures.append, clear_globs=False)
+    assert failures == [], "".join(failures)
+    return test.globs
 
 
 @pytest.mark.slow

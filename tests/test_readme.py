@@ -31,11 +31,11 @@ def test_every_command_in_the_texts_exists() -> None:
     commands = get_command(app).commands
     files = [
         *ROOT.glob("*.md"),
-        *(ROOT / "docs").glob("*.md"),
+        *(ROOT / "docs").rglob("*.md"),
         *(ROOT / "pipelines").glob("*.yaml"),
     ]
     files += [*(ROOT / "etl").rglob("*.py"), *(ROOT / "cli").rglob("*.py")]
-    files.remove(ROOT / "docs" / "extend.md")  # test_docs.py runs it: it adds a command
+    files.remove(ROOT / "docs" / "guides" / "extend.md")  # test_docs.py runs it: it adds a command
     unknown = []
     for file in files:
         text = file.read_text("utf-8")

@@ -23,7 +23,7 @@ log has these kinds of ``txn``:
 
 A ledger is opened for one epoch. Whenever it reads the log again, it checks that the epoch is the same and
 that only Tokenlake has changed data; a commit succeeds only on the state that was checked last. The rules,
-and why they keep overlapping runs from harm, are in docs/exactly-once.md.
+and why they keep overlapping runs from harm, are in docs/explanation/exactly-once.md.
 """
 
 import hashlib

@@ -40,8 +40,8 @@ _MAX_LITERAL: Final = 255  # characters of a path
 
 _IMPORT_HINT: Final = (
     "if {0} is a library, install it for the driver and all workers: `pip install {0}`, on a cluster as a "
-    "line of their image (docs/own-filter.md); if it is your own module, put it beside this one and import "
-    "it with an import statement"
+    "line of their image (docs/guides/own-filter.md); if it is your own module, put it beside this one and "
+    "import it with an import statement"
 )
 _FILE_HINT: Final = (
     "open files relative to the module, as in Path(__file__).with_name('words.txt'), and list those that are "

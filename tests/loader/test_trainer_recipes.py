@@ -1,4 +1,4 @@
-"""The recipes of docs/trainers.md, run as they are: each trains on the windows of the plan, and resumes."""
+"""The recipes of docs/guides/trainers.md, run as they are: each trains on planned windows, and resumes."""
 
 import re
 from itertools import islice
@@ -12,7 +12,7 @@ from etl.loader.state import find_state
 from tests.helpers.rank_processes import run_ranks
 from tests.helpers.token_tables import SMALL, expected_rows, make_lake
 
-PAGE = Path(__file__).parent.parent.parent / "docs" / "trainers.md"
+PAGE = Path(__file__).parent.parent.parent / "docs" / "guides" / "trainers.md"
 SEQ_LEN = 7
 
 pytestmark = [

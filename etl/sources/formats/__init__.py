@@ -7,8 +7,8 @@ To add a format:
    ``etl/sources/split.py``.
 3. Add a valid file to ``SEEDS`` in ``tests/fuzz/targets.py``, and run ``make docs``.
 
-Recipes, listing, reading, counting, error messages, fuzz targets, the JSON Schema and ``docs/formats.md``
-are derived from these.
+Recipes, listing, reading, counting, error messages, fuzz targets, the JSON Schema and the page
+``docs/reference/formats.md`` are derived from these.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,0 +1,65 @@
+"""Hooks of MkDocs: pages of files outside docs/, links between both, and diagrams as part of their page."""
+
+import posixpath
+import re
+from pathlib import Path
+from typing import Any, Final
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT: Final = Path(__file__).parent.parent
+PAGES: Final = {
+    "CHANGELOG.md": "about/changelog.md",
+    "CONTRIBUTING.md": "about/contributing.md",
+    "SECURITY.md": "about/security.md",
+    "benchmarks/RESULTS.md": "about/measurements.md",
+    "k8s/README.md": "guides/kubernetes.md",
+    "pipelines/sample/README.md": "reference/sample.md",
+}
+"""File of the repository -> its page."""
+
+_FILES: Final = {page: file for file, page in PAGES.items()}
+_CODE: Final = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
+_LINK: Final = re.compile(r"(?<!!)\[([^\]\n]+)\]\((?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?\)")
+_DIAGRAM: Final = re.compile(r'<p><img alt="([^"]*)" src="([^"]+\.svg)" ?/?></p>')
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages of files outside docs/."""
+    for file, page in PAGES.items():
+        files.append(File.generated(config, page, abs_src_path=str(ROOT / file)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
+    """Let links between files of the repository lead to their pages; other files become plain text."""
+    prose, position = [], 0
+    for code in _CODE.finditer(markdown):
+        prose += [_link_pages(markdown[position : code.start()], page.file.src_uri), code[0]]
+        position = code.end()
+    return "".join([*prose, _link_pages(markdown[position:], page.file.src_uri)])
+
+
+def on_page_content(html: str, page: Page, **_: Any) -> str:
+    """Put diagrams into the page, so that they have its colors."""
+    folder = (ROOT / "docs" / page.file.src_uri).parent
+
+    def inline(image: re.Match[str]) -> str:
+        return f'<figure aria-label="{image[1]}">{(folder / image[2]).read_text("utf-8")}</figure>'
+
+    return _DIAGRAM.sub(inline, html)
+
+
+def _link_pages(markdown: str, uri: str) -> str:
+    here = posixpath.dirname(_FILES.get(uri, f"docs/{uri}"))
+
+    def relink(link: re.Match[str]) -> str:
+        text, target, anchor = link[1], posixpath.normpath(posixpath.join(here, link[2])), link[3]
+        page = target.removeprefix("docs/") if target.startswith("docs/") else PAGES.get(target)
+        if page is None:
+            return text
+        return f"[{text}]({posixpath.relpath(page, posixpath.dirname(uri))}{anchor or ''})"
+
+    return _LINK.sub(relink, markdown)
