@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
+from etl.errors import RecipeError
 from etl.sources import Source, Split, list_splits, read_split
 from etl.sources.spread import spread
 from etl.sources.trial import take_part
@@ -67,7 +67,7 @@ def test_a_part_has_another_identity() -> None:
     whole = Source(path="a.jsonl").identity()
     assert Source(path="a.jsonl", limit=5).identity() != whole
     assert Source(path="a.jsonl", share=0.5).identity() != whole
-    with pytest.raises(ValidationError, match="set limit or share, not both"):
+    with pytest.raises(RecipeError, match="set limit or share, not both"):
         Source(path="a.jsonl", limit=5, share=0.5)
 
 
