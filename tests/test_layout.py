@@ -15,7 +15,7 @@ LINKS = ("cli", "k8s", "pipelines", "schemas")
 
 LAYERS = (
     ("errors", "schemas", "kernels"),
-    ("storage", "compact_collections", "row_condition", "settings_files"),
+    ("storage", "compact_collections", "html", "row_condition", "settings_files"),
     ("compute", "delta", "text"),
     ("sources",),
     ("stages",),
@@ -271,7 +271,16 @@ def test_nothing_imports_a_top_level_folder_by_its_own_name() -> None:
 TEST_FOLDERS = ("chaos", "damage", "fuzz", "helpers", "k8s")
 """Folders of tests that belong to no package."""
 
-WHOLE_REPOSITORY = ("docs", "generated_files", "layout", "prose", "readme", "sample", "wheel")
+WHOLE_REPOSITORY = (
+    "api",
+    "docs",
+    "generated_files",
+    "layout",
+    "prose",
+    "readme",
+    "sample",
+    "wheel",
+)
 """Test modules that belong to no package or module of ``etl``."""
 
 

@@ -3,6 +3,7 @@
 Workers write files; only the driver commits. After a kill at any moment, ``run`` does the remaining work.
 """
 
+import os
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -19,9 +20,9 @@ if TYPE_CHECKING:
 
 
 def run(
-    recipe: Recipe,
+    recipe: Recipe | str | os.PathLike[str],
     *,
-    cluster: "Cluster | Client | None" = None,
+    cluster: "Cluster | Client | str | None" = None,
     rebuild: bool = False,
     replace_changed: bool = False,
     on_progress: Callable[[Progress], None] | None = None,
@@ -29,18 +30,22 @@ def run(
 ) -> RunReport:
     """Do the remaining work of a recipe and return a report.
 
-    ``cluster`` is the cluster to use (default: this machine, see ``Cluster``) or an existing client. No
-    cluster is started, and Dask is not imported, if nothing remains to be done. Input that cannot be read is
-    quarantined: the run continues, and the report is not ``ok``. Raises the errors of ``make_plan``,
+    ``recipe`` is a recipe, its file, or the name of a shipped one. ``cluster`` is the cluster to use (default:
+    this machine), its address (``tcp://...`` or ``k8s:FILE``, see ``Cluster``), or an existing client.
+    No cluster is started, and Dask is not imported, if nothing remains to be done. Input that cannot be read
+    is quarantined: the run continues, and the report is not ``ok``. Raises the errors of ``make_plan``,
     ClusterError if the scheduler is lost or a worker cannot run the recipe, and WriteError if the lake
     cannot be written, for example because the disk is full.
     """
     started = time.monotonic()
+    recipe = Recipe.of(recipe)
     check_stages(recipe)
     start = Start(recipe, rebuild=rebuild, replace_changed=replace_changed)
     if start.plan.has_work():
-        if cluster is None or isinstance(cluster, Cluster):
-            (cluster or Cluster()).prepare()
+        if cluster is None or isinstance(cluster, str):
+            cluster = Cluster(cluster)
+        if isinstance(cluster, Cluster):
+            cluster.prepare()
         if recipe.tokenize_stage is not None:  # fail early if it is not a tokenizer
             load_reference_tokenizer(recipe.tokenize_stage)
         from etl.job.do_work import do_work

@@ -1,10 +1,8 @@
 """Functions of Python as filters: name one that a module defines, and call one of this process."""
 
 import re
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Self
 
 from pydantic import PrivateAttr

@@ -133,9 +133,9 @@ def name_function(function: Callable[..., Any]) -> tuple[str, str]:
     is_top = name.isidentifier() and getattr(module, name, None) is function
     if module is None or file is None or module.__name__ == "__main__" or not is_top:
         raise ValueError(
-            f"no module defines the function {name!r}, so that its code cannot be recorded and sent to workers; "
-            "move it to a file, for example my_filters.py (in a notebook: %%writefile my_filters.py), and "
-            "import it from there"
+            f"no module defines the function {name!r}, so its code cannot be recorded and sent to workers; "
+            "move it to a file such as my_filters.py (in a notebook: %%writefile my_filters.py), and import "
+            "it from there"
         )
     depth = module.__name__.count(".") + 1 + hasattr(module, "__path__")
     return f"{module.__name__}:{name}", str(Path(file).absolute().parents[depth - 1])

@@ -46,9 +46,9 @@ class Python(Filter):
     The fingerprint covers all of them. Libraries must be installed on every machine; those that are missing
     are reported before the run.
 
-    A recipe that is made in Python may have the function itself, in place of its name, if it is defined at the
-    top level of a module: the run reads the file of that module. Functions of a notebook or a script have no
-    such file. ``etl.apply`` takes these, too.
+    A recipe that is made in Python may have the function itself in place of its name, if a module defines it:
+    the run reads the file of that module. A function of a notebook or a script has no such file, and is
+    accepted by ``etl.apply`` only.
     """
 
     kind: Literal["python"] = "python"
