@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from etl.compute.cluster import Cluster
+from etl.job.check_columns import check_columns
 from etl.job.plan import check_stages
 from etl.job.progress import Progress, RunReport
 from etl.job.run_commits import load_reference_tokenizer
@@ -30,10 +31,11 @@ def run(
 ) -> RunReport:
     """Do the remaining work of a recipe and return a report.
 
-    ``recipe`` is a recipe, its file, or the name of a shipped one. ``cluster`` is the cluster to use (default:
-    this machine), its address (``tcp://...`` or ``k8s:FILE``, see ``Cluster``), or an existing client.
-    No cluster is started, and Dask is not imported, if nothing remains to be done. Input that cannot be read
+    ``recipe`` is a recipe, its file, or the name of a shipped one. ``cluster`` is the cluster to use, its
+    address (``tcp://...``, ``k8s:FILE``) or an existing client; by default this machine, see ``Cluster``. No
+    cluster is started, and Dask is not imported, if nothing remains to be done. Input that cannot be read
     is quarantined: the run continues, and the report is not ``ok``. Raises the errors of ``make_plan``,
+    SourceError if a column is missing in the files of a format before any was read,
     ClusterError if the scheduler is lost or a worker cannot run the recipe, and WriteError if the lake
     cannot be written, for example because the disk is full.
     """
@@ -42,6 +44,8 @@ def run(
     check_stages(recipe)
     start = Start(recipe, rebuild=rebuild, replace_changed=replace_changed)
     if start.plan.has_work():
+        if not start.plan.done:
+            check_columns(recipe.source, start.plan.splits)
         if cluster is None or isinstance(cluster, str):
             cluster = Cluster(cluster)
         if isinstance(cluster, Cluster):
