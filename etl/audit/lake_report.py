@@ -12,13 +12,13 @@ from typing import Final
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from etl import schemas, storage
 from etl.audit.mean_losses import mean_losses
 from etl.audit.report_records import LakeReport, RunCost, SourceReport, TableReport
 from etl.audit.row_lookup import count_rules, count_values
 from etl.delta.actions import string_scalar
+from etl.delta.data_file import read_columns
 from etl.delta.table import Table
 from etl.lake.quarantine import Quarantine
 from etl.lake.releases import tables_at
@@ -200,8 +200,7 @@ def _by_source(parts: Iterable[pl.DataFrame]) -> pl.DataFrame:
 
 def _read_counts(url: str, path: str) -> pl.DataFrame:
     """Count the documents and tokens of a data file with rows of several input files."""
-    with storage.open_input(storage.join(url, path)) as file:
-        rows = pl.DataFrame(pq.read_table(file, columns=["source", "num_tokens"]))
+    rows = pl.DataFrame(read_columns(storage.join(url, path), ["source", "num_tokens"]))
     counts = rows.group_by("source").agg(
         tokenized=pl.len(), tokens=pl.col("num_tokens").sum().cast(pl.Int64)
     )
@@ -210,7 +209,7 @@ def _read_counts(url: str, path: str) -> pl.DataFrame:
 
 def _counts(files: pa.Table, **columns: str) -> pl.DataFrame:
     """Return the source of each data file with the named counts, and 0 for the others."""
-    counts = {name: files[column].to_numpy() for name, column in columns.items()}
+    counts = {name: pl.Series(files[column]) for name, column in columns.items()}
     sources = pl.Series("source", files["min.source"].to_pylist(), pl.String)
     return _with_all_counts(pl.DataFrame({"source": sources, **counts}))
 
