@@ -24,6 +24,7 @@ _ORDER = (
         "kernels",
         "storage",
         "settings_files",
+        "html",
         "delta",
         "text",
         "sources",

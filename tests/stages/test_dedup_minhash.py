@@ -159,3 +159,8 @@ def test_signatures_of_similar_texts_agree():
     stage = DedupMinhash(fold_digits=False)
     one, two = stage.numbers(stage.signature(pa.array([" ".join(words), " ".join(other)])))
     assert (one[1:] == two[1:]).mean() == pytest.approx(356 / 436, abs=0.12)
+
+
+def test_the_table_of_the_plan_fits_60_columns():
+    _, *table = DedupMinhash().plan_lines()
+    assert max(map(len, table)) <= 60
