@@ -100,14 +100,9 @@ class LakeReport:
                     f"{each.size / 1e6:,.1f}",
                 ),
             ),
-            share_grid("Rejected", ("rule", "documents", "share"), self.rejected, of=self.rows),
-            share_grid("Duplicates", ("kind", "documents", "share"), self.duplicates, of=self.kept),
-            share_grid(
-                "Kept documents by language",
-                ("language", "documents", "share"),
-                self.languages,
-                of=self.kept,
-            ),
+            share_grid("Rejected", "rule", self.rejected, of=self.rows),
+            share_grid("Duplicates", "kind", self.duplicates, of=self.kept),
+            share_grid("Kept documents by language", "language", self.languages, of=self.kept),
             cost_grid(self.costs),
         ]
 

@@ -45,11 +45,11 @@ def percent(value: float, of: float) -> str:
     return "<0.1 %" if 0 < share < 0.05 else f"{share:.1f} %"
 
 
-def share_grid(caption: str, header: Sequence[str], counts: Mapping[str, int], *, of: int) -> Grid:
-    """Return a table of counts by name, each with its share of a whole."""
+def share_grid(caption: str, name: str, counts: Mapping[str, int], *, of: int) -> Grid:
+    """Return a table of numbers of documents by name, each with its share of a whole."""
     return make_grid(
         caption,
-        header,
+        (name, "documents", "share"),
         counts.items(),
         lambda each: (each[0], f"{each[1]:,}", percent(each[1], of)),
     )

@@ -87,8 +87,7 @@ class RunReport:
             "quarantined": f"{self.num_quarantined:,}",
             "seconds": f"{self.seconds:,.1f}",
         }
-        header = ("rule", "documents", "share")
-        rejected = share_grid("Rejected", header, self.rejected, of=self.rows)
+        rejected = share_grid("Rejected", "rule", self.rejected, of=self.rows)
         return cards_html(Card(title=f"Recipe {self.recipe}", facts=facts, grids=[rejected]))
 
     def add_quarantined(self, note: Quarantined) -> None:

@@ -11,10 +11,7 @@ def grids(facts: PageFacts) -> dict[str, Grid]:
     clusters = facts.duplicates.sizes if facts.duplicates is not None else {}
     return {
         "languages": share_grid(
-            "Kept documents by language",
-            ("language", "documents", "share"),
-            report.languages,
-            of=report.kept,
+            "Kept documents by language", "language", report.languages, of=report.kept
         ),
         "sources": make_grid(
             "Input files, largest first",
