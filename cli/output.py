@@ -159,10 +159,12 @@ def fold(text: str, *, indent: int = 0) -> list[str]:
     >>> fold("one two")
     ['one two']
     """
-    width = max(shutil.get_terminal_size().columns, _MIN_WIDTH)
+    width = terminal_width()
+    if width is None:
+        return [text]
     return textwrap.wrap(
         text,
-        width,
+        max(width, _MIN_WIDTH),
         subsequent_indent=" " * indent,
         break_long_words=False,
         break_on_hyphens=False,

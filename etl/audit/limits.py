@@ -130,7 +130,10 @@ def _comparisons(
                 [*_comparisons(otherwise, is_negated=is_negated)],
             )
             return
-    is_not = node.get("Function", {}).get("function") == {"Boolean": "Not"}
+    function = node.get("Function", {}).get("function")
+    if function == {"Boolean": "IsNull"}:  # no number decides this
+        return
+    is_not = function == {"Boolean": "Not"}
     for part in parts:
         yield from _comparisons(part, is_negated=is_negated != is_not)
 

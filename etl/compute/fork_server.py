@@ -5,12 +5,16 @@ process loads ``MODULES`` while the driver still loads Dask. It runs no task, an
 """
 
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from multiprocessing import forkserver
 from typing import Final
 
-from etl.compute.worker_settings import START_METHOD, WORKER_ENVIRONMENT
+from etl.compute.worker_settings import WORKER_ENVIRONMENT
+
+START_METHOD: Final = "forkserver" if sys.platform == "linux" else "spawn"
+"""How workers of this machine are started; elsewhere, a library of the system may not survive a fork."""
 
 MODULES: Final = (
     "distributed.nanny",

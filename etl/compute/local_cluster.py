@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import dask
 from distributed import Client, LocalCluster
 
 from etl.compute.cores import is_small, local_workers
-from etl.compute.fork_server import start_fork_server
+from etl.compute.fork_server import START_METHOD, start_fork_server
 from etl.compute.machine_folder import machine_folders
 from etl.compute.request import ClusterRequest
 from etl.storage.file_sets import remove_unused
@@ -20,11 +21,27 @@ from etl.storage.file_sets import remove_unused
 @contextmanager
 def start_local_cluster(_address: str | None, request: ClusterRequest) -> Iterator[Client]:
     """Start worker processes, connect a client to them, and stop them at the end of the context."""
-    wanted = request.workers
     start_fork_server()
+    folders: set[Path] = set()
+    try:
+        with (
+            dask.config.set({"distributed.worker.multiprocessing-method": START_METHOD}),
+            _new_cluster(request) as cluster,
+            Client(cluster) as client,
+        ):
+            client.run(_leave_interrupts_to_the_driver)
+            folders = machine_folders(client)
+            yield client
+    finally:
+        for folder in folders:
+            remove_unused(folder)
+
+
+def _new_cluster(request: ClusterRequest) -> LocalCluster:
+    wanted = request.workers
     with warnings.catch_warnings():  # Dask then picks another dashboard port
         warnings.filterwarnings("ignore", message="Port .* is already in use")
-        cluster = LocalCluster(
+        return LocalCluster(
             n_workers=wanted if isinstance(wanted, int) else local_workers(request.planned_bytes),
             threads_per_worker=1,
             memory_limit=request.memory_limit or "auto",
@@ -36,15 +53,6 @@ def start_local_cluster(_address: str | None, request: ClusterRequest) -> Iterat
             env={**os.environ},  # a fork has that of the time when its server started
             silence_logs=logging.CRITICAL,  # the run reports what tasks raise
         )
-    folders: set[Path] = set()
-    try:
-        with cluster, Client(cluster) as client:
-            client.run(_leave_interrupts_to_the_driver)
-            folders = machine_folders(client)
-            yield client
-    finally:
-        for folder in folders:
-            remove_unused(folder)
 
 
 def has_dashboard(client: Client) -> bool:

@@ -1,6 +1,5 @@
 """Dask settings of the workers: one thread per library, and how much memory they may use."""
 
-import sys
 from typing import Final
 
 # One thread per process in every library: Dask provides the parallelism and accounts for it per core.
@@ -13,11 +12,7 @@ WORKER_ENVIRONMENT: Final = {
     "MALLOC_TRIM_THRESHOLD_": "65536",
 }
 
-START_METHOD: Final = "forkserver" if sys.platform == "linux" else "spawn"
-"""How workers of this machine are started; elsewhere, a library of the system may not survive a fork."""
-
 DASK_SETTINGS: Final = {
-    "distributed.worker.multiprocessing-method": START_METHOD,
     "distributed.nanny.pre-spawn-environ": WORKER_ENVIRONMENT,
     "distributed.comm.timeouts.connect": "10s",  # how long to wait for a worker that died
     # Back-pressure, as shares of a worker's memory limit: above the first it gets no more tasks (other

@@ -20,13 +20,14 @@ def no_lake_error(url: str) -> TableError:
 
 def hint_for_missing_table(url: str) -> str:
     """Return the tables that a URL without a table may mean: those below it, or those beside it."""
-    if names := _tables_of(url):
+    if names := tables_of(url):
         return f"this is a lake: give one of its tables, {', '.join(f'{url}/{n}' for n in names)}"
     lake, _, name = url.rpartition("/")
-    names = _tables_of(lake)
+    names = tables_of(lake)
     return nearest_names(name, names) or "check the URL; a lake's tables are LAKE/documents, ..."
 
 
-def _tables_of(lake: str) -> list[str]:
+def tables_of(lake: str) -> list[str]:
+    """Return the names of the tables that there are below a URL."""
     names = get_args(schemas.TableName)
     return [name for name in names if Table.exists(storage.join(lake, name))]

@@ -18,8 +18,8 @@ from etl.delta.table import Table
 from etl.errors import LoaderError, TableError
 from etl.lake.commit_info import fields_of, input_versions
 from etl.lake.leases import active_leases, store_time
-from etl.lake.missing_tables import no_lake_error
-from etl.lake.open_table import find_table, open_table
+from etl.lake.missing_tables import no_lake_error, tables_of
+from etl.lake.open_table import open_table
 from etl.lake.table_specs import open_tables
 from etl.storage import checked_json
 
@@ -95,7 +95,7 @@ def list_releases(lake: str) -> list[Release]:
     releases, damaged = read_releases(lake)
     if damaged:
         raise damaged[0]
-    if not releases and find_table(storage.normalize(lake), "documents") is None:
+    if not releases and not tables_of(storage.normalize(lake)):
         raise no_lake_error(storage.normalize(lake))
     return releases
 

@@ -94,7 +94,7 @@ def _apply_steps(batch: "_Batch", stages: Sequence[Stage], clock: StageClock) ->
                     with clock.measure(_label(step)):
                         batch.rewrite(step.stage, rows)
                 else:
-                    groups = _groups_before(step, run)
+                    groups = _groups_before(step, run, ahead=batch.has_all_signals)
                     _compute_groups(batch, run, groups - computed, clock, by_line=by_line)
                     computed |= groups
                     with clock.measure(_label(step)):
@@ -131,14 +131,16 @@ def _are_words_of_lines_read(following: Sequence[PlacedStage]) -> bool:
     return isinstance(transform, Transform) and transform.counts_words and need_no_ngrams(names)
 
 
-def _groups_before(step: PlacedStage, run: Sequence[PlacedStage]) -> set[str]:
-    """Return the groups to compute before a filter: all cheap ones of its run, costly ones if it reads them.
+def _groups_before(step: PlacedStage, run: Sequence[PlacedStage], *, ahead: bool) -> set[str]:
+    """Return the groups to compute before a filter: those that it reads, and ``ahead`` all cheap ones.
 
-    Cheap groups are computed at once, before the first filter of the run rejects anything. Words are those
-    of the document's language if a filter of the run reads that, so it is identified before them.
+    Ahead, cheap groups are computed at once, before the first filter of the run rejects anything. Words are
+    those of the document's language if a filter of the run reads that, so it is identified before them.
     """
     of_run = {SIGNALS[name].group for other in run for name in _signals_read(other)}
-    groups = of_run - COSTLY | {SIGNALS[name].group for name in _signals_read(step)}
+    groups = {SIGNALS[name].group for name in _signals_read(step)}
+    if ahead:
+        groups |= of_run - COSTLY
     return groups | of_run & {"language"} if "words" in groups else groups
 
 
@@ -186,6 +188,11 @@ class _Batch:
 
     def _kept(self) -> pa.BooleanArray:
         return one_chunk(pc.is_null(self.documents["reason"]))
+
+    @property
+    def has_all_signals(self) -> bool:
+        """Whether signals of rejected documents are computed, too."""
+        return self._rejected.signals
 
     def rows_with_signals(self) -> pa.BooleanArray:
         """Return a mask of the rows whose signals are computed."""

@@ -207,6 +207,14 @@ def test_signals_of_rejected_documents_can_be_skipped():
     assert column(result, "reason") == ["where.condition", "marked.many"]
 
 
+def test_no_signal_is_computed_for_documents_that_an_earlier_filter_rejects():
+    long = "This is a sentence in the English language. "
+    stages = [Where(keep="short_line_ratio < 1"), Where(keep="num_words > 1"), GOPHER]
+    result = apply(raw(["word", long]), stages, rejected=Rejected(signals=False))
+    assert column(result, "short_line_ratio") == [1, 0]
+    assert column(result, "num_words") == [None, 8]
+
+
 def test_signals_of_rewritten_text_have_separate_columns(monkeypatch):
     sizes = []
     count = word_counts.count_words
