@@ -128,6 +128,7 @@ def results(lake: str) -> Iterator[Any]:
     [kept] = etl.sample(lake, verdict="kept", n=1)
     yield etl.trace(lake, source=kept.source, row=kept.row)
     yield etl.graph(f"{lake}/tokens")
+    yield etl.RunReport("web", lake, "run-1", rows=3, kept=2, rejected={"length.few_words": 1})
 
 
 def test_a_notebook_shows_results_as_html(made: Recipe) -> None:
@@ -135,6 +136,11 @@ def test_a_notebook_shows_results_as_html(made: Recipe) -> None:
         shown = Shown(result._repr_html_())
         assert not shown.tags & {"script", "style", "link", "img"}
         assert len(shown.text) > 50, type(result)
+
+
+def test_a_proposed_recipe_is_shown_as_its_text(corpus: UPath) -> None:
+    proposal = etl.propose_recipe(str(corpus))
+    assert Shown(proposal._repr_html_()).text.count("\n") > proposal.text.count("\n")
 
 
 def test_everything_that_a_notebook_shows_is_escaped() -> None:

@@ -10,7 +10,7 @@ from etl.audit.source_texts import read_texts
 from etl.audit.tune.rejudge import StoredFilter
 from etl.audit.tune.thresholds import Thresholds
 from etl.delta.table import Table
-from etl.html.card import Card, cards_html
+from etl.html.card import Card, CardList, cards_html
 from etl.html.grid import signal_grid
 from etl.lake.commit_info import find_record
 from etl.lake.table_versions import stream_versions
@@ -40,9 +40,10 @@ class ShownDocument:
 
     def _repr_html_(self) -> str:
         """Return the document as HTML, for notebooks."""
-        return cards_html(self._card())
+        return cards_html(self.card())
 
-    def _card(self) -> Card:
+    def card(self) -> Card:
+        """Return what a notebook shows of the document."""
         outcome = self.verdict if self.reason is None else f"rejected by {self.reason}"
         facts: dict[str, object] = {"outcome": outcome}
         facts |= {f"failed limit {n}": limit for n, limit in enumerate(self.limits, 1)}
@@ -54,14 +55,6 @@ class ShownDocument:
             grids=[signal_grid(self.signals)],
             text=self.text,
         )
-
-
-class ShownDocuments(list[ShownDocument]):
-    """Documents in the order in which they are shown."""
-
-    def _repr_html_(self) -> str:
-        """Return the documents as HTML, for notebooks."""
-        return cards_html(*(document._card() for document in self))  # noqa: SLF001 - of this module
 
 
 def signals_of(document: Mapping[str, Any]) -> dict[str, float]:
@@ -85,10 +78,10 @@ class Documents:
             self.recipe, self.filters = thresholds.recipe, thresholds.made_by
         self.limits = limits_of(self.filters)
 
-    def show(self, rows: Sequence[Mapping[str, Any]]) -> ShownDocuments:
+    def show(self, rows: Sequence[Mapping[str, Any]]) -> CardList[ShownDocument]:
         """Describe rows of ``documents``; missing texts are read again from the input."""
         texts = self.source_texts(row for row in rows if row["text"] is None)
-        shown = ShownDocuments()
+        shown = CardList[ShownDocument]()
         for row in rows:
             again, why = texts.get((row["source"], row["row"]), (None, None))
             names = ("id", "source", "row", "url", "lang", "verdict", "reason")

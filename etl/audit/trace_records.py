@@ -141,6 +141,10 @@ class Trace:
 
     def _repr_html_(self) -> str:
         """Return the trace as HTML, for notebooks."""
+        return cards_html(self.card())
+
+    def card(self) -> Card:
+        """Return what a notebook shows of the trace."""
         facts: dict[str, object] = {"outcome": self.outcome}
         facts |= {"id": self.id, "url": self.url, "language": self.lang}
         facts |= {f"failed limit {n}": limit for n, limit in enumerate(self.limits, 1)}
@@ -157,13 +161,11 @@ class Trace:
         if self.shuffled is not None:
             facts["shuffled"] = _location(self.shuffled)
         facts["no text"] = self.missing_text
-        return cards_html(
-            Card(
-                title=f"{self.source} row {self.row}",
-                facts=facts,
-                grids=[signal_grid(self.signals)],
-                text=self.text,
-            )
+        return Card(
+            title=f"{self.source} row {self.row}",
+            facts=facts,
+            grids=[signal_grid(self.signals)],
+            text=self.text,
         )
 
 

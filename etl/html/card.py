@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
 
 from etl.html.grid import Grid
 
@@ -34,3 +35,21 @@ def cards_html(*cards: Card) -> str:
     from etl.html.environment import environment  # only a notebook needs Jinja
 
     return environment("etl.html").get_template("cards.html").render(cards=cards)
+
+
+class HasCard(Protocol):
+    """An object that a notebook shows as a card."""
+
+    def card(self) -> Card:
+        """Return the card."""
+
+
+Item = TypeVar("Item", bound=HasCard)
+
+
+class CardList(list[Item]):
+    """A list that a notebook shows as the cards of its items."""
+
+    def _repr_html_(self) -> str:
+        """Return the cards as HTML."""
+        return cards_html(*(item.card() for item in self))
