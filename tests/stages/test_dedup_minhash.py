@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
+from etl.errors import RecipeError
 from etl.kernels.bytes.utf8 import texts as buffers
 from etl.kernels.hashing import minhash
 from etl.recipe.recipe import Recipe
@@ -128,7 +128,7 @@ def test_probabilities_of_long_signatures_are_finite():
     ],
 )
 def test_invalid_settings_are_rejected(settings, message):
-    with pytest.raises(ValidationError, match=message):
+    with pytest.raises(RecipeError, match=message):
         _stages({"dedup_minhash": settings})
 
 
