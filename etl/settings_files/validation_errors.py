@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -36,24 +37,22 @@ def explain_errors(
         key = text.partition("=")[0]
         kind, _, rest = key.partition(".")
         settings_by_key |= {key: text, f"{kind}.{rest.rpartition('.')[2]}": text}
-    errors: list[RecipeError] = []
-    seen: set[str] = set()
+    details: dict[str, Any] = {}  # pydantic reports one error for each branch of a union
     for detail in error.errors(include_url=False, include_context=True):
         name = _dotted(detail["loc"])
-        if name in seen:  # pydantic reports one error for each branch of a union
-            continue
-        seen.add(name)
-        if len(seen) > _SHOWN_ERRORS:
-            continue
+        if name not in details or detail["type"] == "value_error":  # the latter is our own message
+            details[name] = detail
+    errors: list[RecipeError] = []
+    for name, detail in islice(details.items(), _SHOWN_ERRORS):
         setting = settings_by_key.get(name.removeprefix("stages."))
         where = locate(detail["loc"]) if setting is None else f"--set {setting}"
         errors.append(_explain(detail, names_in, where))
     first, *others = errors
-    if not others and len(seen) == 1:
+    if not others:
         return first
     more = "".join(f"\n{other}" for other in others)
-    if len(seen) > _SHOWN_ERRORS:
-        more += f"\nand {len(seen) - _SHOWN_ERRORS} more errors"
+    if len(details) > _SHOWN_ERRORS:
+        more += f"\nand {len(details) - _SHOWN_ERRORS} more errors"
     own_hint = "" if first.hint is None else f"\n  hint: {first.hint}"
     return RecipeError(f"{first.what}{own_hint}{more}", where=first.where)
 
