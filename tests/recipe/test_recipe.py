@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -450,12 +451,14 @@ def test_a_recipe_made_in_python_has_the_same_errors(
 
 
 def test_a_stage_or_source_made_in_python_has_the_same_errors() -> None:
+    number: dict[str, Any] = {"min_word": 5}
     with pytest.raises(RecipeError, match=r"(?s)GopherQuality: unknown key.*'min_words'\?"):
-        GopherQuality(min_word=5)
+        GopherQuality(**number)
     with pytest.raises(RecipeError, match="GopherQuality: min_words: .*, not 'five'"):
         GopherQuality(min_words="five")
+    columns: dict[str, Any] = {"colums": {}}
     with pytest.raises(RecipeError, match=r"(?s)Source: unknown key 'colums'.*'columns'\?"):
-        Source(path="a", colums={})
+        Source(path="a", **columns)
 
 
 def test_a_recipe_may_have_a_function_of_a_module(tmp_path: Path) -> None:
