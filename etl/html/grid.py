@@ -22,7 +22,7 @@ class Grid:
 def make_grid(
     caption: str, header: Sequence[str], items: Iterable[T], row: Callable[[T], Sequence[str]]
 ) -> Grid:
-    """Return a table of the first items, with a note of how many more there are."""
+    """Return a table of the first items, and the number of the others in a note."""
     listed = [*items]
     more = len(listed) - MAX_ROWS
     return Grid(
