@@ -37,6 +37,7 @@ _ORDER = (
         "kernels",
         "storage",
         "settings_files",
+        "html",
         "delta",
         "text",
         "sources",

@@ -1,11 +1,16 @@
 """Tokenlake turns raw text into versioned, auditable token tables for training.
 
+Each command of ``etl`` has a function here, except those that operate a cluster.
+
 >>> import etl
+>>> from textwrap import fill
 >>> functions = sorted(name for name in etl.__all__ if name.islower())
->>> print(*functions[:10])
-apply commit_losses diff graph history make_trial optimize propose_recipe read read_table
->>> print(*functions[10:])
-repair report run sample shuffle sweep trace tune vacuum verify write
+>>> print(fill(" ".join(functions), 72))
+apply commit_losses diff duplicates export_documents export_megatron
+graph history lake_page list_recipes list_stages make_certificates
+make_trial optimize plan propose_recipe read read_table release releases
+remove_release repair replay report run sample shuffle status submit
+sweep trace tune vacuum verify warm_kernels write
 """
 
 from importlib import import_module
@@ -13,64 +18,101 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from etl.audit.diff import diff
+    from etl.audit.duplicates.duplicate_report import duplicates
     from etl.audit.lake_report import report
-    from etl.audit.lineage_graph import graph, history, trace
+    from etl.audit.lake_status import lake_status as status
+    from etl.audit.lineage_graph import graph
+    from etl.audit.page.render import lake_page
     from etl.audit.sample import sample
+    from etl.audit.trace import trace
     from etl.audit.tune.tune import sweep, tune
     from etl.audit.verify.verify import verify
+    from etl.compute.certificates import make_certificates
     from etl.compute.cluster import Cluster
     from etl.dataframe import apply, read, read_table, write
     from etl.delta.table import Table
     from etl.errors import TokenlakeError
+    from etl.exports.documents import export_documents
+    from etl.exports.megatron import export_megatron
+    from etl.job.plan_report import PlanReport, plan
+    from etl.job.print_progress import PrintProgress
     from etl.job.progress import RunReport
     from etl.job.run import run
     from etl.job.shuffle import ShuffleReport, ShuffleSettings, shuffle
+    from etl.job.submit import submit
     from etl.job.trial import make_trial
+    from etl.job.warm import warm_kernels
+    from etl.lake.releases import create_release as release
+    from etl.lake.releases import list_releases as releases
+    from etl.lake.releases import remove_release
+    from etl.lake.table_versions import history
+    from etl.loader.replay import replay
     from etl.maintenance.commit_losses import commit_losses
     from etl.maintenance.optimize import optimize
     from etl.maintenance.repair import repair
     from etl.maintenance.vacuum import vacuum
+    from etl.pipelines import list_recipes
     from etl.recipe.propose import propose_recipe
     from etl.recipe.recipe import Recipe
+    from etl.recipe.stage_reference import list_stages
     from etl.sources import Columns, Source
 
 # Names are imported on first use: `import etl` stays fast, and the loader does not import Dask.
-_MODULES = {
-    "Cluster": "etl.compute.cluster",
-    "Columns": "etl.sources",
-    "Recipe": "etl.recipe.recipe",
-    "RunReport": "etl.job.progress",
-    "ShuffleReport": "etl.job.shuffle",
-    "ShuffleSettings": "etl.job.shuffle",
-    "Source": "etl.sources",
-    "Table": "etl.delta.table",
-    "TokenlakeError": "etl.errors",
-    "apply": "etl.dataframe",
-    "commit_losses": "etl.maintenance.commit_losses",
-    "diff": "etl.audit.lineage_graph",
-    "graph": "etl.audit.lineage_graph",
-    "history": "etl.audit.lineage_graph",
-    "make_trial": "etl.job.trial",
-    "optimize": "etl.maintenance.optimize",
-    "propose_recipe": "etl.recipe.propose",
-    "read": "etl.dataframe",
-    "read_table": "etl.dataframe",
-    "repair": "etl.maintenance.repair",
-    "report": "etl.audit.lake_report",
-    "run": "etl.job.run",
-    "sample": "etl.audit.sample",
-    "shuffle": "etl.job.shuffle",
-    "sweep": "etl.audit.tune.tune",
-    "trace": "etl.audit.lineage_graph",
-    "tune": "etl.audit.tune.tune",
-    "vacuum": "etl.maintenance.vacuum",
-    "verify": "etl.audit.verify.verify",
-    "write": "etl.dataframe",
+_ORIGINS = {
+    "Cluster": "etl.compute.cluster.Cluster",
+    "Columns": "etl.sources.Columns",
+    "PlanReport": "etl.job.plan_report.PlanReport",
+    "PrintProgress": "etl.job.print_progress.PrintProgress",
+    "Recipe": "etl.recipe.recipe.Recipe",
+    "RunReport": "etl.job.progress.RunReport",
+    "ShuffleReport": "etl.job.shuffle.ShuffleReport",
+    "ShuffleSettings": "etl.job.shuffle.ShuffleSettings",
+    "Source": "etl.sources.Source",
+    "Table": "etl.delta.table.Table",
+    "TokenlakeError": "etl.errors.TokenlakeError",
+    "apply": "etl.dataframe.apply",
+    "commit_losses": "etl.maintenance.commit_losses.commit_losses",
+    "diff": "etl.audit.diff.diff",
+    "duplicates": "etl.audit.duplicates.duplicate_report.duplicates",
+    "export_documents": "etl.exports.documents.export_documents",
+    "export_megatron": "etl.exports.megatron.export_megatron",
+    "graph": "etl.audit.lineage_graph.graph",
+    "history": "etl.lake.table_versions.history",
+    "lake_page": "etl.audit.page.render.lake_page",
+    "list_recipes": "etl.pipelines.list_recipes",
+    "list_stages": "etl.recipe.stage_reference.list_stages",
+    "make_certificates": "etl.compute.certificates.make_certificates",
+    "make_trial": "etl.job.trial.make_trial",
+    "optimize": "etl.maintenance.optimize.optimize",
+    "plan": "etl.job.plan_report.plan",
+    "propose_recipe": "etl.recipe.propose.propose_recipe",
+    "read": "etl.dataframe.read",
+    "read_table": "etl.dataframe.read_table",
+    "release": "etl.lake.releases.create_release",
+    "releases": "etl.lake.releases.list_releases",
+    "remove_release": "etl.lake.releases.remove_release",
+    "repair": "etl.maintenance.repair.repair",
+    "replay": "etl.loader.replay.replay",
+    "report": "etl.audit.lake_report.report",
+    "run": "etl.job.run.run",
+    "sample": "etl.audit.sample.sample",
+    "shuffle": "etl.job.shuffle.shuffle",
+    "status": "etl.audit.lake_status.lake_status",
+    "submit": "etl.job.submit.submit",
+    "sweep": "etl.audit.tune.tune.sweep",
+    "trace": "etl.audit.trace.trace",
+    "tune": "etl.audit.tune.tune.tune",
+    "vacuum": "etl.maintenance.vacuum.vacuum",
+    "verify": "etl.audit.verify.verify.verify",
+    "warm_kernels": "etl.job.warm.warm_kernels",
+    "write": "etl.dataframe.write",
 }
 
 __all__ = [
     "Cluster",
     "Columns",
+    "PlanReport",
+    "PrintProgress",
     "Recipe",
     "RunReport",
     "ShuffleReport",
@@ -81,31 +123,47 @@ __all__ = [
     "apply",
     "commit_losses",
     "diff",
+    "duplicates",
+    "export_documents",
+    "export_megatron",
     "graph",
     "history",
+    "lake_page",
+    "list_recipes",
+    "list_stages",
+    "make_certificates",
     "make_trial",
     "optimize",
+    "plan",
     "propose_recipe",
     "read",
     "read_table",
+    "release",
+    "releases",
+    "remove_release",
     "repair",
+    "replay",
     "report",
     "run",
     "sample",
     "shuffle",
+    "status",
+    "submit",
     "sweep",
     "trace",
     "tune",
     "vacuum",
     "verify",
+    "warm_kernels",
     "write",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
+    if name not in _ORIGINS:
         raise AttributeError(f"module 'etl' has no attribute {name!r}")
-    return getattr(import_module(_MODULES[name]), name)
+    module, _, attribute = _ORIGINS[name].rpartition(".")
+    return getattr(import_module(module), attribute)
 
 
 def __dir__() -> list[str]:

@@ -9,7 +9,7 @@ and here a partition holds a whole split in memory.
 """
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import Any, overload
 
@@ -18,7 +18,7 @@ import dask.dataframe as dd
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from etl import schemas, storage
 from etl.delta.data_file import DataFile, DataFileWriter, fill_columns
@@ -28,13 +28,15 @@ from etl.errors import MismatchError, RecipeError, TableError
 from etl.lake.commit_info import to_commit_info
 from etl.lake.releases import open_version
 from etl.lake.table_specs import ARCHIVED_TOKENS, SPECS, TOKENS
-from etl.recipe.stage_list import StageList
+from etl.recipe.stage_list import StageList, parse_stage
+from etl.recipe.validation_errors import explain_stage_errors
 from etl.sources import Source, Split, count_records, list_splits, number_splits, read_split
 from etl.stages import Filter, Stage, Transform
 from etl.stages.apply import apply as apply_stages
 from etl.stages.document_columns import documents_schema
+from etl.stages.function import Function
 
-Stages = Sequence[Stage | str | Mapping[str, Any]]
+Stages = Sequence[Stage | str | Mapping[str, Any] | Callable[[Any], Any]]
 
 _OTHER_LAYOUT = Layout(statistics=(), dictionary=("source",))  # of tables that are not of a lake
 
@@ -63,15 +65,20 @@ def apply(frame: pa.Table, stages: Stages) -> pa.Table: ...
 def apply(frame: dd.DataFrame | pa.Table, stages: Stages) -> dd.DataFrame | pa.Table:
     """Apply stages and return all documents, kept and rejected, with signals, reason and verdict.
 
-    ``stages`` are filters and transforms, as objects or written as in a recipe. An Arrow table needs only
-    the column ``text``; its rows are numbered unless it has the columns ``source`` and ``row``. Raises
-    RecipeError for stages that need a whole lake: deduplication and tokenize.
+    ``stages`` are filters and transforms, as objects or written as in a recipe. A function is a ``python``
+    stage: any callable that takes a table of the documents still kept and returns a verdict for each, or with
+    ``per: document`` a dict and one verdict. An Arrow table needs only the column ``text``; its rows are
+    numbered unless it has the columns ``source`` and ``row``. Raises RecipeError for invalid stages, and for
+    those that need a whole lake: deduplication and tokenize.
 
     >>> table = pa.table({"text": ["Too short.", "Long enough to be kept by this."]})
     >>> apply(table, [{"length": {"min_words": 5}}])["reason"].to_pylist()
     ['length.few_words', None]
+    >>> is_long = lambda document: len(document["text"]) > 20
+    >>> apply(table, [{"python": {"call": is_long, "per": "document"}}])["reason"].to_pylist()
+    ['python.lambda', None]
     """
-    parsed = TypeAdapter(StageList).validate_python(list(stages))
+    parsed = _parse(stages)
     if others := [s.kind for s in parsed if not isinstance(s, Filter | Transform)]:
         raise RecipeError(
             f"{', '.join(others)} cannot be applied to a table or DataFrame: only filters and transforms can",
@@ -81,6 +88,21 @@ def apply(frame: dd.DataFrame | pa.Table, stages: Stages) -> dd.DataFrame | pa.T
         return apply_stages(_raw(frame), parsed)
     meta = _meta(documents_schema(parsed))
     return frame.map_partitions(_apply_stages, parsed, meta=meta)
+
+
+def _parse(stages: Stages) -> tuple[Stage, ...]:
+    """Return the stages as objects; raise RecipeError if one is invalid."""
+    written = [parse_stage(stage) for stage in stages]
+    values = [
+        Function.of(stage.pop("call"), **stage)
+        if isinstance(stage, dict) and callable(stage.get("call"))
+        else stage
+        for stage in written
+    ]
+    try:
+        return TypeAdapter(StageList).validate_python(values)
+    except ValidationError as error:
+        raise explain_stage_errors(error) from error
 
 
 def read_table(lake: str, name: str, version: int | str | None = None) -> dd.DataFrame:

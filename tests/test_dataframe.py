@@ -3,12 +3,15 @@
 from typing import Any
 
 import dask.dataframe as dd
+import pandas as pd
 import pyarrow as pa
 import pytest
 from distributed import Client
 from upath import UPath
 
 import etl
+from etl import schemas
+from etl.dataframe import to_pandas
 from etl.delta.table import Table
 from etl.errors import MismatchError, RecipeError, TableError
 from etl.job.run import run
@@ -63,6 +66,40 @@ def test_every_stage_is_applied_or_refused() -> None:
         if not issubclass(model, Filter | Transform):
             with pytest.raises(RecipeError, match=f"^{kind} cannot be applied"):
                 etl.apply(table, [model.model_construct(kind=kind)])
+
+
+def test_any_function_is_a_filter(client: Client) -> None:
+    """Also one that no module defines, on workers that could not import it."""
+    table = pa.table({"text": ["short", "long enough to be kept"]})
+    limit = 10
+
+    def is_long(rows: pa.Table) -> list[bool]:
+        return [len(text.as_py()) > limit for text in rows["text"]]
+
+    document = {"python": {"call": lambda row: len(row["text"]) > limit, "per": "document"}}
+    expected = [None, "python.is_long"]
+    assert sorted(etl.apply(table, [is_long])["reason"].to_pylist(), key=str) == expected
+    assert etl.apply(table, [document])["reason"].to_pylist() == ["python.lambda", None]
+    whole = etl.apply(table, []).select([field.name for field in schemas.RAW])
+    frame = dd.from_pandas(to_pandas(whole), npartitions=2)
+    computed = etl.apply(frame, [is_long]).compute(scheduler=client)
+    assert sorted(computed.reason.to_list(), key=str) == [pd.NA, "python.is_long"]
+
+
+@pytest.mark.parametrize(
+    ("stage", "message"),
+    [
+        ("gopher_qualty", r"stages\[1\]: unknown stage 'gopher_qualty'\n  hint: did you mean"),
+        ({"length": {"min_word": 5}}, r"stages\[1\]: unknown key 'length.min_word'"),
+        (
+            {"python": {"call": len, "pr": "document"}},
+            r"unknown key 'pr'\n  hint: did you mean 'per'",
+        ),
+    ],
+)
+def test_an_invalid_stage_is_named_with_a_near_miss(stage: Any, message: str) -> None:
+    with pytest.raises(RecipeError, match=message):
+        etl.apply(pa.table({"text": ["a"]}), ["c4", stage])
 
 
 def test_read_table_returns_a_dask_dataframe(client: Client, recipe: Recipe) -> None:

@@ -15,7 +15,7 @@ LINKS = ("cli", "k8s", "pipelines", "schemas")
 
 LAYERS = (
     ("errors", "schemas", "kernels"),
-    ("storage", "compact_collections", "row_condition", "settings_files"),
+    ("storage", "compact_collections", "html", "row_condition", "settings_files"),
     ("compute", "delta", "text"),
     ("sources",),
     ("stages",),
@@ -89,21 +89,33 @@ SPARSE = {
 HEAVY = ("dask", "distributed", "numba", "pandas", "polars", "tokenizers", "fasttext")
 """Libraries that a training process must not load: tens of MB, or hundreds of milliseconds each."""
 
-OF_WORKERS = ("dask", "distributed", "numba", "pandas", "tokenizers", "gigatoken", "ftfy")
+OF_WORKERS = (
+    "dask",
+    "distributed",
+    "numba",
+    "pandas",
+    "pyarrow.dataset",
+    "tokenizers",
+    "gigatoken",
+    "ftfy",
+)
 """Libraries that only the work of a run needs, not its plan."""
 
 LIGHT = {
     "etl.loader.dataset": HEAVY,
     "etl.schemas": HEAVY,
     "etl.errors": HEAVY,
+    "etl.html.card": ("jinja2", *HEAVY),
     "etl.delta.table": HEAVY,
     "etl.loader.measure_evenness": ("torch", *HEAVY),
     "etl.loader.fetch.table_index": ("torch", *HEAVY),
     "etl.stages": OF_WORKERS,
     "etl.job.run": OF_WORKERS,
     "etl.job.cost_estimate": OF_WORKERS,
+    "etl.audit.duplicates.duplicate_report": OF_WORKERS,
     "etl.audit.lake_report": OF_WORKERS,
     "etl.audit.lineage_graph": OF_WORKERS,
+    "etl.audit.row_lookup": OF_WORKERS,
     "etl.audit.trace": OF_WORKERS,
     "etl.audit.tune.tune": OF_WORKERS,
     "etl.audit.verify.verify": OF_WORKERS,
@@ -272,6 +284,7 @@ TEST_FOLDERS = ("chaos", "damage", "fuzz", "helpers", "k8s")
 """Folders of tests that belong to no package."""
 
 WHOLE_REPOSITORY = (
+    "api",
     "docs",
     "generated_files",
     "layout",

@@ -52,6 +52,9 @@ def _cells(version: "Version") -> list[str]:
     if record is None:
         return [*cells, version.operation.lower(), "", "", "", "", "", "", ""]
     counts = record.counts
-    numbers = (counts.rows, counts.kept, sum(counts.rejected.values()), counts.tokens)
+    rejected = sum(counts.rejected.values())
+    numbers = [f"{counts.rows:,}"]
+    numbers += [f"{n:,}{output.percent(n, counts.rows)}" for n in (counts.kept, rejected)]
+    numbers += [f"{counts.tokens:,}"]
     made_by = [record.run_id, f"{record.recipe} {record.recipe_fingerprint[:12]}"]
-    return [*cells, record.step, record.action, *(f"{n:,}" for n in numbers), *made_by]
+    return [*cells, record.step, record.action, *numbers, *made_by]

@@ -13,13 +13,10 @@ if TYPE_CHECKING:
     from etl.job.plan import Plan
     from etl.job.prices import Prices
     from etl.job.sample_input import InputSample
-    from etl.loader.order.evenness import Evenness
     from etl.recipe.recipe import Recipe, Step
     from etl.stages import Stage
 
 app = typer.Typer()
-
-_MAX_FILES = 512  # of a table whose evenness is measured: their footers are read in 0.2 s
 
 
 @app.command(
@@ -51,43 +48,29 @@ def plan(  # noqa: PLR0913 - one parameter per option
 
     The first documents of a few files are read, to check the columns and to show what the stages decide.
     """
-    from etl.job.cost_estimate import estimate_cost
-    from etl.job.plan import make_plan
+    from etl.job.plan_report import plan as plan_run
     from etl.job.prices import Prices, cost_of
-    from etl.job.sample_input import sample_input
 
     known = Prices.load(prices)
     loaded = options.load_recipe(
         recipe, sources=sources, lake=lake, settings=settings, no_python=no_python
     )
-    run_plan = make_plan(loaded, rebuild=rebuild, replace_changed=replace_changed)
-    sample = sample_input(loaded, run_plan.splits) if reads_sample and run_plan.splits else None
-    estimate, even = estimate_cost(run_plan), _evenness(run_plan)
+    report = plan_run(
+        loaded, rebuild=rebuild, replace_changed=replace_changed, reads_sample=reads_sample
+    )
+    estimate, even = report.estimate, report.evenness
     if as_json:
         cost = {**asdict(estimate), "cost": asdict(cost_of(estimate.usage, known))}
-        whole = {**facts(run_plan), "sample": sample, "evenness": even, "estimate": cost}
+        whole = {**facts(report.plan), "sample": report.sample, "evenness": even, "estimate": cost}
         output.print_result(whole, lines, as_json=True)
         return
-    output.print_result(run_plan, lines)
+    output.print_result(report.plan, lines)
     if even is not None:
         typer.echo(f"evenness    tokens as read by default: {output.evenness(even)}")
-    if sample is not None:
-        output.print_result(sample, sample_lines)
-    if run_plan.has_work():
+    if report.sample is not None:
+        output.print_result(report.sample, sample_lines)
+    if report.plan.has_work():
         output.print_result(estimate, lambda each: _estimate(each, known))
-
-
-def _evenness(plan: "Plan") -> "Evenness | None":
-    """Return how evenly the loader mixes the input files of ``tokens``, if that is quickly measured."""
-    from etl.errors import LoaderError, StorageError, TableError
-    from etl.loader.measure_evenness import measure_table
-
-    if plan.versions.get("tokens") is None:
-        return None
-    try:
-        return measure_table(plan.recipe.table_url("tokens"), shuffle=True, max_files=_MAX_FILES)
-    except (LoaderError, StorageError, TableError):  # a plan is of use for a damaged lake, too
-        return None
 
 
 def facts(plan: "Plan") -> dict[str, Any]:

@@ -8,8 +8,8 @@ import typer
 from etl.cli import options, output
 
 if TYPE_CHECKING:
-    from etl.audit.lake_report import LakeReport, RunCost, SourceReport, TableReport
     from etl.audit.mean_losses import MeanLoss, MeanLosses
+    from etl.audit.report_records import LakeReport, RunCost, SourceReport, TableReport
     from etl.job.prices import Prices
     from etl.schemas import Usage
 
@@ -61,8 +61,8 @@ def _write_page(lake: str, file: str, at_version: str | None, prices: "Prices") 
     """Write the page of a lake, and return the URL of the file."""
     from etl import storage
     from etl.audit.page.facts import page_facts
-    from etl.audit.page.grids import Grid
     from etl.audit.page.render import render
+    from etl.html.grid import Grid
 
     facts = page_facts(lake, version=at_version)
     costs = None

@@ -85,8 +85,9 @@ def _last_run(last: "RunSummary") -> Iterator[str]:
     took = datetime.fromisoformat(last.committed) - datetime.fromisoformat(last.started)
     ended = f"ended {last.committed} after {duration(took.total_seconds())}"
     yield f"last run    {last.run_id} of {last.recipe}, {ended}"
-    counts = [output.many(run.documents.rows, "row"), f"{run.documents.kept:,} kept"]
-    counts += [output.many(run.duplicates.duplicates, "duplicate")]
+    rows, kept, duplicates = run.documents.rows, run.documents.kept, run.duplicates.duplicates
+    counts = [output.many(rows, "row"), f"{kept:,} kept{output.percent(kept, rows)}"]
+    counts += [output.many(duplicates, "duplicate")]
     counts += [output.many(run.tokens.tokens, "token"), f"{run.quarantined:,} quarantined"]
     yield f"  counts    {', '.join(counts)}"
     yield f"  versions  {', '.join(f'{name} {version}' for name, version in last.versions.items())}"

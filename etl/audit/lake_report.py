@@ -12,81 +12,18 @@ from typing import Final
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from etl import schemas, storage
-from etl.audit.mean_losses import MeanLosses, mean_losses
+from etl.audit.mean_losses import mean_losses
+from etl.audit.report_records import LakeReport, RunCost, SourceReport, TableReport
 from etl.audit.row_lookup import count_rules, count_values
 from etl.delta.actions import string_scalar
+from etl.delta.data_file import read_columns
 from etl.delta.table import Table
-from etl.lake.quarantine import Quarantine, Quarantined
+from etl.lake.quarantine import Quarantine
 from etl.lake.releases import tables_at
 from etl.lake.stage_costs import StageCost, stage_costs
 from etl.lake.table_versions import stream_versions
-
-
-@dataclass(frozen=True, kw_only=True)
-class TableReport:
-    """The version, data files, size and recipe of a table."""
-
-    name: str
-    version: int
-    files: int
-    rows: int
-    size: int  # bytes on disk
-    recipe: str | None
-    fingerprint: str | None  # of the recipe
-    committed: str  # UTC, ISO 8601
-
-
-@dataclass(frozen=True, kw_only=True)
-class SourceReport:
-    """The outcome of the records of one input file."""
-
-    source: str
-    rows: int
-    kept: int
-    tokenized: int  # documents with tokens
-    tokens: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunCost:
-    """What a run was estimated to need, and what it has used until its last commit."""
-
-    run_id: str
-    committed: str  # the last time, UTC, ISO 8601
-    estimate: schemas.Usage | None
-    used: schemas.Usage
-
-
-@dataclass(frozen=True, kw_only=True)
-class LakeReport:
-    """The counts of a lake; ``rows`` equals ``kept`` plus the sum of ``rejected``."""
-
-    lake: str
-    tables: list[TableReport]
-    rows: int
-    kept: int
-    rejected: dict[str, int]  # by rule, most frequent first
-    duplicates: dict[str, int]  # left out, by kind
-    cut: int  # documents that lost units which occur in other documents
-    tokenized: int  # documents with tokens
-    tokens: int
-    special_texts: (
-        int  # documents whose text spells a special token, over the runs behind the table
-    )
-    languages: dict[str, int]  # kept documents by language, if the recipe detects it
-    sources: list[SourceReport]
-    costs: list[StageCost]  # of the runs behind the tables
-    runs: list[RunCost]  # newest first
-    quarantined: list[Quarantined] = field(default_factory=list)
-    losses: MeanLosses | None = None  # that trainings have measured
-
-    @property
-    def tokens_per_document(self) -> float | None:
-        """The mean over the documents with tokens; None if there are none."""
-        return self.tokens / self.tokenized if self.tokenized else None
 
 
 def report(lake: str, *, version: int | str | None = None) -> LakeReport:
@@ -263,8 +200,7 @@ def _by_source(parts: Iterable[pl.DataFrame]) -> pl.DataFrame:
 
 def _read_counts(url: str, path: str) -> pl.DataFrame:
     """Count the documents and tokens of a data file with rows of several input files."""
-    with storage.open_input(storage.join(url, path)) as file:
-        rows = pl.DataFrame(pq.read_table(file, columns=["source", "num_tokens"]))
+    rows = pl.DataFrame(read_columns(storage.join(url, path), ["source", "num_tokens"]))
     counts = rows.group_by("source").agg(
         tokenized=pl.len(), tokens=pl.col("num_tokens").sum().cast(pl.Int64)
     )
@@ -273,7 +209,7 @@ def _read_counts(url: str, path: str) -> pl.DataFrame:
 
 def _counts(files: pa.Table, **columns: str) -> pl.DataFrame:
     """Return the source of each data file with the named counts, and 0 for the others."""
-    counts = {name: files[column].to_numpy() for name, column in columns.items()}
+    counts = {name: pl.Series(files[column]) for name, column in columns.items()}
     sources = pl.Series("source", files["min.source"].to_pylist(), pl.String)
     return _with_all_counts(pl.DataFrame({"source": sources, **counts}))
 

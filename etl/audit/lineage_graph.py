@@ -8,6 +8,7 @@ from etl.audit.diff import Difference, diff, sum_counts
 from etl.audit.trace import trace
 from etl.audit.trace_records import Trace
 from etl.errors import one_line
+from etl.html.card import Card, cards_html
 from etl.lake.open_table import open_table
 from etl.lake.table_versions import Version, current_versions, history, live_inputs, read_versions
 
@@ -52,6 +53,10 @@ class Node:
 
     def __str__(self) -> str:
         return "\n".join(map(one_line, self.lines()))
+
+    def _repr_html_(self) -> str:
+        """Return the graph as HTML, for notebooks."""
+        return cards_html(Card(title=self.url, text=str(self), is_code=True))
 
 
 def graph(table_url: str, version: int | None = None) -> Node:

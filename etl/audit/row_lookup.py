@@ -9,11 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from etl import schemas, storage
+from etl.delta.actions import string_scalar
 from etl.delta.data_file import fill_columns
 from etl.delta.table import Table
 from etl.errors import TableError
@@ -64,16 +66,15 @@ def find_candidate_files(files: pa.Table, wanted: Wanted) -> list[dict[str, Any]
     """
     if files.num_rows == 0:
         return []
-    may_match = pa.array([True] * files.num_rows)
+    may_match = [pl.lit(True)]
     for name, value in wanted.items():
         if f"min.{name}" in files.column_names:
-            low, high = files[f"min.{name}"], files[f"max.{name}"]
-            inside = pc.and_(pc.less_equal(low, value), pc.greater_equal(high, value))
-            may_match = pc.and_(may_match, pc.fill_null(inside, True))  # null: no statistics
+            inside = pl.lit(value).is_between(pl.col(f"min.{name}"), pl.col(f"max.{name}"))
+            may_match.append(inside.fill_null(True))  # null: no statistics
         if f"null_count.{name}" in files.column_names:
-            empty = pc.equal(files[f"null_count.{name}"], files["rows"])
-            may_match = pc.and_(may_match, pc.invert(pc.fill_null(empty, False)))
-    return list(files.filter(may_match).to_pylist())
+            empty = pl.col(f"null_count.{name}") == pl.col("rows")
+            may_match.append(~empty.fill_null(False))
+    return pl.DataFrame(files).filter(may_match).to_dicts()
 
 
 def read_first_rows(table: Table, limit: int, columns: Sequence[str] | None = None) -> pa.Table:
@@ -87,7 +88,7 @@ def read_first_rows(table: Table, limit: int, columns: Sequence[str] | None = No
             hint = f"its columns are {', '.join(table.schema.names)}"
             raise TableError(f"the table has no column {name!r}", where=table.url, hint=hint)
     schema = pa.schema([table.schema.field(name) for name in names])
-    parts = [schema.empty_table()]
+    parts = [pa.Table.from_batches([], schema)]  # schema.empty_table() would import pandas
     missing = limit
     for entry in table.data_files().to_pylist():
         if missing <= 0:
@@ -141,16 +142,15 @@ def _find_in_file(
         for group in range(file.num_row_groups):
             metadata = file.metadata.row_group(group)
             if _may_hold(metadata, wanted):
-                keys = file.read_row_group(group, columns=list(wanted), use_threads=False)
-                match = pa.array([True] * keys.num_rows)
-                for name, value in wanted.items():
-                    match = pc.and_(match, pc.fill_null(pc.equal(keys[name], value), False))
-                indices = pc.indices_nonzero(match)
-                if len(indices):
+                keys = pl.DataFrame(
+                    file.read_row_group(group, columns=list(wanted), use_threads=False)
+                )
+                equal = [pl.col(name) == value for name, value in wanted.items()]
+                indices = keys.with_row_index("").filter(equal)[""].to_list()
+                if indices:
                     rows = file.read_row_group(group, columns=names, use_threads=False)
-                    matches = rows.take(indices).to_pylist()
-                    for index, values in zip(indices.to_pylist(), matches, strict=True):
-                        yield start + index, values
+                    for index in indices:
+                        yield start + index, rows.slice(index, 1).to_pylist()[0]
             start += metadata.num_rows
 
 
@@ -179,7 +179,11 @@ def _read_rows(url: str, entry: Mapping[str, Any], names: list[str], limit: int)
     rows = pa.Table.from_batches(batches) if batches else pa.table({})
     for name in names:
         if f"partition.{name}" in entry:
-            rows = rows.append_column(name, pa.repeat(entry[f"partition.{name}"], num_rows))
+            value = entry[f"partition.{name}"]
+            column = pa.nulls(num_rows, pa.string())
+            if value is not None:
+                column = pa.repeat(string_scalar(value), num_rows)
+            rows = rows.append_column(name, column)
     return rows
 
 

@@ -16,6 +16,7 @@ from etl.audit.sampled_rows import KEY, read_documents, read_keyed, shuffled_fil
 from etl.audit.shown_documents import Documents, ShownDocument
 from etl.delta.table import Table
 from etl.errors import TableError, nearest_names
+from etl.html.card import CardList
 from etl.lake.open_table import open_table
 
 _CANDIDATES: Final = 10  # matches to choose from, per document wanted; chosen here
@@ -29,7 +30,7 @@ def sample(
     reason: str | None = None,
     lang: str | None = None,
     seed: int = 0,
-) -> list[ShownDocument]:
+) -> CardList[ShownDocument]:
     """Return ``n`` random documents of a lake, or all that match if there are fewer.
 
     ``verdict`` is kept or rejected. ``reason`` is a stage or a rule, as in ``gopher_quality`` or

@@ -10,6 +10,8 @@ from etl.audit.source_texts import read_texts
 from etl.audit.tune.rejudge import StoredFilter
 from etl.audit.tune.thresholds import Thresholds
 from etl.delta.table import Table
+from etl.html.card import Card, CardList, cards_html
+from etl.html.grid import signal_grid
 from etl.lake.commit_info import find_record
 from etl.lake.table_versions import stream_versions
 from etl.recipe.recipe import Recipe
@@ -36,6 +38,24 @@ class ShownDocument:
     text: str | None
     missing_text: str | None  # why the text is missing
 
+    def _repr_html_(self) -> str:
+        """Return the document as HTML, for notebooks."""
+        return cards_html(self.card())
+
+    def card(self) -> Card:
+        """Return what a notebook shows of the document."""
+        outcome = self.verdict if self.reason is None else f"rejected by {self.reason}"
+        facts: dict[str, object] = {"outcome": outcome}
+        facts |= {f"failed limit {n}": limit for n, limit in enumerate(self.limits, 1)}
+        facts |= {"id": self.id, "url": self.url, "language": self.lang}
+        facts["no text"] = self.missing_text
+        return Card(
+            title=f"{self.source} row {self.row}",
+            facts=facts,
+            grids=[signal_grid(self.signals)],
+            text=self.text,
+        )
+
 
 def signals_of(document: Mapping[str, Any]) -> dict[str, float]:
     """Return the signals of a row of ``documents`` that are not null."""
@@ -58,10 +78,10 @@ class Documents:
             self.recipe, self.filters = thresholds.recipe, thresholds.made_by
         self.limits = limits_of(self.filters)
 
-    def show(self, rows: Sequence[Mapping[str, Any]]) -> list[ShownDocument]:
+    def show(self, rows: Sequence[Mapping[str, Any]]) -> CardList[ShownDocument]:
         """Describe rows of ``documents``; missing texts are read again from the input."""
         texts = self.source_texts(row for row in rows if row["text"] is None)
-        shown = []
+        shown = CardList[ShownDocument]()
         for row in rows:
             again, why = texts.get((row["source"], row["row"]), (None, None))
             names = ("id", "source", "row", "url", "lang", "verdict", "reason")

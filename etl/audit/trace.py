@@ -21,6 +21,7 @@ from etl.audit.trace_records import (
 )
 from etl.delta.table import Table
 from etl.errors import StorageError, TableError, one_line
+from etl.html.card import CardList
 from etl.lake.ledger import find_ledger, key_of
 from etl.lake.quarantine import Quarantine
 from etl.lake.random_keys import random_keys
@@ -45,7 +46,7 @@ def trace(
     id: str | None = None,
     source: str | None = None,
     row: int | None = None,
-) -> list[Trace]:
+) -> CardList[Trace]:
     """Trace a document by its id or by its address (``source`` and ``row``).
 
     Several documents may share an id; ``source`` is a URL or a path. Raises TableError if no document
@@ -61,10 +62,11 @@ def trace(
     if source is not None and row is not None:
         wanted = {"source": storage.normalize(source), "row": row}
     tables = _Lake(storage.normalize(lake))
-    traces = [tables.trace(match) for match in find_rows(tables.documents, wanted)]
+    traces = CardList(tables.trace(match) for match in find_rows(tables.documents, wanted))
     if not traces:
         raise tables.missing(wanted)
-    return sorted(traces, key=lambda t: (t.source, t.row))
+    traces.sort(key=lambda t: (t.source, t.row))
+    return traces
 
 
 class _Lake:

@@ -8,6 +8,8 @@ from typing import Any, Final
 from etl import schemas
 from etl.audit.limits import FailedLimit
 from etl.delta.table import Table
+from etl.html.card import Card, cards_html
+from etl.html.grid import signal_grid
 from etl.lake.commit_info import find_record
 from etl.stages import DedupParagraphs
 
@@ -136,3 +138,37 @@ class Trace:
     shuffled: RowLocation | None  # in ``tokens_shuffled``
     input: schemas.InputFile | None
     table: TracedTable | None = None  # None if the input file does not belong to a Delta table
+
+    def _repr_html_(self) -> str:
+        """Return the trace as HTML, for notebooks."""
+        return cards_html(self.card())
+
+    def card(self) -> Card:
+        """Return what a notebook shows of the trace."""
+        facts: dict[str, object] = {"outcome": self.outcome}
+        facts |= {"id": self.id, "url": self.url, "language": self.lang}
+        facts |= {f"failed limit {n}": limit for n, limit in enumerate(self.limits, 1)}
+        facts["document"] = _location(self.document)
+        if (other := self.duplicate) is not None:
+            lake = "" if other.keeper_lake is None else f" of the lake {other.keeper_lake}"
+            facts["duplicate of"] = f"{other.keeper_source} row {other.keeper_row}{lake}"
+            sign = "~" if other.is_estimate else ""
+            facts["similarity"] = f"{sign}{other.similarity:.2f}"
+        if self.cut is not None:
+            facts["cut"] = self.cut.outcome
+        if self.tokens is not None:
+            facts["tokens"] = f"{self.tokens.num_tokens:,}, in {_location(self.tokens.location)}"
+        if self.shuffled is not None:
+            facts["shuffled"] = _location(self.shuffled)
+        facts["no text"] = self.missing_text
+        return Card(
+            title=f"{self.source} row {self.row}",
+            facts=facts,
+            grids=[signal_grid(self.signals)],
+            text=self.text,
+        )
+
+
+def _location(location: RowLocation) -> str:
+    version = "" if location.commit is None else f", version {location.commit.version}"
+    return f"row {location.row} of {location.file}{version}"

@@ -72,14 +72,15 @@ class Cluster:
 
 @contextmanager
 def connect(
-    cluster: "Cluster | Client | None", planned_bytes: int | None = None
+    cluster: "Cluster | Client | str | None", planned_bytes: int | None = None
 ) -> "Iterator[tuple[Client, float | None]]":
     """Yield a client of a cluster (default: that of this machine) and its time limit, as for ``Cluster``.
 
-    An existing client is yielded as it is.
+    A string is the address of a cluster. An existing client is yielded as it is.
     """
-    if cluster is None or isinstance(cluster, Cluster):
-        cluster = cluster or Cluster()
+    if cluster is None or isinstance(cluster, str):
+        cluster = Cluster(cluster)
+    if isinstance(cluster, Cluster):
         with cluster.connect(planned_bytes) as client:
             yield client, cluster.time_limit
         return

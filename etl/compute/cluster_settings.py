@@ -107,7 +107,7 @@ class ClusterSettings(Settings):
         try:
             return cls.model_validate(file.data)
         except ValidationError as error:
-            raise explain_errors(error, file, partial(_names_in, cls)) from error
+            raise explain_errors(error, file.locate, partial(_names_in, cls)) from error
 
 
 def workers_for(planned_bytes: int | None, max_workers: int) -> int:

@@ -2,7 +2,7 @@
 
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +13,7 @@ from etl import storage
 from etl.delta.layout import Layout, bulk_bytes, row_group_cuts
 from etl.delta.page_marks import MarkedOutput
 from etl.delta.statistics import StatisticsCollector
-from etl.errors import StorageError
+from etl.errors import StorageError, TableError
 
 _FILE_NAME = re.compile(r"\w+-[0-9a-f]{12}-\d+\.parquet")
 
@@ -36,6 +36,19 @@ def is_data_file(path: str) -> bool:
     (True, False)
     """
     return _FILE_NAME.fullmatch(path.rsplit("/", 1)[-1]) is not None
+
+
+def read_columns(uri: str, columns: Sequence[str]) -> pa.Table:
+    """Return some columns of a data file.
+
+    ``pq.read_table`` would import pandas and pyarrow's datasets, which takes 0.3 s. Raises TableError for a
+    file without one of the columns.
+    """
+    with storage.open_input(uri) as source:
+        file = pq.ParquetFile(source)
+        if missing := {*columns}.difference(file.schema_arrow.names):
+            raise TableError(f"the data file has no column {min(missing)!r}", where=uri)
+        return file.read(columns=list(columns), use_threads=False)
 
 
 def fill_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from etl.html.card import Card, cards_html
+from etl.html.grid import percent, share_grid
 from etl.lake.quarantine import Quarantined
 from etl.lake.stage_costs import StageCost
 from etl.lake.work_units import WorkResult
@@ -97,6 +99,21 @@ class RunReport:
     def ok(self) -> bool:
         """Whether every part of the input could be read."""
         return not self.num_quarantined
+
+    def _repr_html_(self) -> str:
+        """Return the counts as HTML, for notebooks."""
+        facts = {
+            "lake": self.lake,
+            "rows": f"{self.rows:,}",
+            "kept": f"{self.kept:,} ({percent(self.kept, self.rows)})",
+            "duplicates": f"{self.duplicates:,}",
+            "tokens": f"{self.tokens:,}",
+            "versions": ", ".join(f"{name} {version}" for name, version in self.versions.items()),
+            "quarantined": f"{self.num_quarantined:,}",
+            "seconds": f"{self.seconds:,.1f}",
+        }
+        rejected = share_grid("Rejected", "rule", self.rejected, of=self.rows)
+        return cards_html(Card(title=f"Recipe {self.recipe}", facts=facts, grids=[rejected]))
 
     def add_quarantined(self, note: Quarantined) -> None:
         """Count a quarantined unit, and describe it if it is one of the first."""

@@ -3,12 +3,14 @@
 Workers write files; only the driver commits. After a kill at any moment, ``run`` does the remaining work.
 """
 
+import os
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from etl.compute.cluster import Cluster
 from etl.compute.request import ignore
+from etl.job.check_columns import check_columns
 from etl.job.plan import check_stages
 from etl.job.progress import Progress, RunReport
 from etl.job.run_commits import load_reference_tokenizer
@@ -20,9 +22,9 @@ if TYPE_CHECKING:
 
 
 def run(  # noqa: PLR0913 - one parameter for each event
-    recipe: Recipe,
+    recipe: Recipe | str | os.PathLike[str],
     *,
-    cluster: "Cluster | Client | None" = None,
+    cluster: "Cluster | Client | str | None" = None,
     rebuild: bool = False,
     replace_changed: bool = False,
     on_progress: Callable[[Progress], None] | None = None,
@@ -31,23 +33,30 @@ def run(  # noqa: PLR0913 - one parameter for each event
 ) -> RunReport:
     """Do the remaining work of a recipe and return a report.
 
-    ``cluster`` is the cluster to use (default: this machine, see ``Cluster``) or an existing client. No
+    ``recipe`` is a recipe, its file, or the name of a shipped one. ``cluster`` is the cluster to use, its
+    address (``tcp://...``, ``k8s:FILE``) or an existing client; by default this machine, see ``Cluster``. No
     cluster is started, and Dask is not imported, if nothing remains to be done. Input that cannot be read is
     quarantined: the run continues, and the report is not ``ok``. ``on_status`` is called with a line when the
     input is listed, when workers start, and (in another thread) while they compile kernels.
 
-    Raises the errors of ``make_plan``, ClusterError if the scheduler is lost or a worker cannot run the
-    recipe, WriteError if the lake cannot be written, for example because the disk is full, and
-    QuarantineError if the first ten units of a table without rows all fail with the same error.
+    Raises the errors of ``make_plan``, SourceError if a column is missing in the files of a format before any
+    was read, ClusterError if the scheduler is lost or a worker cannot run the recipe, WriteError if the lake
+    cannot be written, for example because the disk is full, and QuarantineError if the first ten units of a
+    table without rows all fail with the same error.
     """
     started = time.monotonic()
+    recipe = Recipe.of(recipe)
     check_stages(recipe)
     on_status("input      listing the files")
     start = Start(recipe, rebuild=rebuild, replace_changed=replace_changed)
     if start.plan.has_work():
+        if not start.plan.done:
+            check_columns(recipe.source, start.plan.splits)
         on_status("workers    starting")
-        if cluster is None or isinstance(cluster, Cluster):
-            (cluster or Cluster()).prepare()
+        if cluster is None or isinstance(cluster, str):
+            cluster = Cluster(cluster)
+        if isinstance(cluster, Cluster):
+            cluster.prepare()
         if recipe.tokenize_stage is not None:  # fail early if it is not a tokenizer
             load_reference_tokenizer(recipe.tokenize_stage)
         from etl.job.do_work import do_work

@@ -1,24 +1,22 @@
 """Read a few documents of each format before a run: check the columns, and apply the stages."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
 
-from etl.errors import SourceError, nearest_names
+from etl.errors import SourceError
+from etl.job.check_columns import spread_by_format, with_columns
 from etl.recipe.recipe import Recipe
 from etl.schemas import RAW
-from etl.sources import Columns, Source, Split
-from etl.sources.peek import peek
+from etl.sources import Split
 from etl.sources.read import read_first
-from etl.sources.spread import Spread
 from etl.stages.apply import apply
 from etl.stages.base import Rejected
 from etl.stages.filters.where import Where
 
-_SPLITS_PER_FORMAT: Final = 8  # that are opened
 _ROWS_PER_FORMAT: Final = 64
 _VERDICTS: Final = 10
 _TEXT_CHARS: Final = 200  # of a document that is shown
@@ -62,8 +60,8 @@ def sample_input(recipe: Recipe, splits: Iterable[Split]) -> InputSample:
     """
     tables, warnings = [RAW.empty_table()], list[str]()
     files: set[str] = set()
-    for chosen in _spread_by_format(splits).values():
-        for split in _with_columns(chosen, recipe.source, warnings):
+    for chosen in spread_by_format(splits).values():
+        for split in with_columns(chosen, recipe.source, warnings):
             try:
                 tables.append(read_first(split, recipe.source, _ROWS_PER_FORMAT // len(chosen)))
                 files.add(split.uri)
@@ -81,58 +79,6 @@ def sample_input(recipe: Recipe, splits: Iterable[Split]) -> InputSample:
         verdicts=tuple(_verdicts(documents)),
         warnings=tuple(warnings),
     )
-
-
-def _spread_by_format(splits: Iterable[Split]) -> dict[str, list[Split]]:
-    """Return a few splits of each format at equal distances, without those whose rows must be counted."""
-    chosen: dict[str, Spread[Split]] = {}
-    for split in splits:
-        if split.first_row is not None:
-            chosen.setdefault(split.format, Spread(_SPLITS_PER_FORMAT)).add(split)
-    return {name: each.items for name, each in chosen.items()}
-
-
-def _with_columns(splits: Sequence[Split], source: Source, warnings: list[str]) -> list[Split]:
-    """Return the splits whose files have the columns of a recipe; raise SourceError if none does."""
-    good: list[Split] = []
-    errors: list[SourceError] = []
-    for split in splits:
-        try:
-            _check_columns(split, source, warnings)
-        except SourceError as error:
-            errors.append(error)
-        else:
-            good.append(split)
-    missing = [error for error in errors if isinstance(error, _MissingColumnError)]
-    if missing and not good:
-        raise missing[0]
-    warnings += [f"{error.where}: {error.what}" for error in errors]
-    return good
-
-
-class _MissingColumnError(SourceError):
-    """A file has no column that the recipe names."""
-
-
-def _check_columns(split: Split, source: Source, warnings: list[str]) -> None:
-    """Raise an error for a missing column, or warn if records of the format may lack it."""
-    if split.format == "delta":  # the table's schema was checked; a file may lack a column
-        return
-    records = peek(split, _ROWS_PER_FORMAT)
-    names = [*dict.fromkeys(name for record in records for name in record)]
-    columns = source.columns
-    wanted = {"text": columns.text, "id": columns.id, "url": columns.url}
-    wanted |= {name: name for name in source.metadata if source.metadata != "all"}
-    for use, name in wanted.items():
-        if not records or name is None or name in names:
-            continue
-        hint = nearest_names(name, names)
-        if split.format == "jsonl" and use != "text":
-            warnings.append(f"{split.uri}: the first records have no key {name!r}; {hint}")
-            continue
-        if use in Columns.model_fields:
-            hint = f"{hint}; set it with --set source.columns.{use}=NAME"
-        raise _MissingColumnError(f"there is no column {name!r}", where=split.uri, hint=hint)
 
 
 def _stage_warnings(recipe: Recipe, reasons: Mapping[str, int], documents: int) -> Iterable[str]:

@@ -87,7 +87,7 @@ def shuffle(
     lake: str,
     *,
     settings: ShuffleSettings = DEFAULTS,
-    cluster: Cluster | Client | None = None,
+    cluster: Cluster | Client | str | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     on_client: Callable[[Client], None] | None = None,
 ) -> ShuffleReport:

@@ -10,6 +10,7 @@ from etl import pipelines, storage
 from etl.compute.kubernetes import control
 from etl.compute.kubernetes.cluster_file import SCHEME, ClusterFile
 from etl.compute.kubernetes.resources import CLUSTER_KEY, RECIPE_FOLDER
+from etl.compute.request import ignore
 from etl.errors import ClusterError, RecipeError
 from etl.recipe.recipe import Recipe
 from etl.stages.base import Stage, map_strings
@@ -40,7 +41,7 @@ def submit(
     *,
     shipped: Sequence[str] | None = None,
     arguments: Sequence[str] = (),
-    report: Callable[[str], None],
+    report: Callable[[str], None] = ignore,
 ) -> str:
     """Start a driver for a recipe and return its name.
 

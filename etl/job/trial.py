@@ -1,5 +1,7 @@
 """Make a trial of a recipe: a part of its input, and another lake."""
 
+import os
+
 from etl import storage
 from etl.errors import RecipeError
 from etl.lake.commit_info import find_record
@@ -7,12 +9,18 @@ from etl.lake.open_table import find_table
 from etl.recipe.recipe import Recipe
 
 
-def make_trial(recipe: Recipe, *, limit: int | None = None, share: float | None = None) -> Recipe:
+def make_trial(
+    recipe: Recipe | str | os.PathLike[str],
+    *,
+    limit: int | None = None,
+    share: float | None = None,
+) -> Recipe:
     """Return the recipe for a part of its input, with a lake beside its own, named ``<lake>-trial``.
 
     ``limit`` is a number of records, ``share`` a part of the text (see ``Source``). Without a lake, the trial
     has a folder in the working folder. Raises RecipeError if that lake holds more than a trial.
     """
+    recipe = Recipe.of(recipe)
     lake = f"{recipe.lake.rstrip('/')}-trial" if recipe.lake else f"{recipe.name}-trial"
     url = storage.normalize(lake)
     documents = find_table(url, "documents")

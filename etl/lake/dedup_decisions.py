@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from etl import schemas, storage
+from etl.delta.data_file import read_columns
 from etl.lake.ledger import Ledger
 from etl.lake.work_units import WorkUnit
 from etl.stages.dedup import DedupStage
@@ -100,9 +100,10 @@ def _read_rows(
     kinds: Sequence[str],
     columns: Sequence[str],
 ) -> Iterator[pa.Table]:
-    wanted = pc.field("file").isin(pa.array(list(paths), pa.string()))
-    wanted &= pc.field("kind").isin(pa.array(list(kinds), pa.string()))
+    wanted_files, wanted_kinds = (pa.array(list(each), pa.string()) for each in (paths, kinds))
     for name in files:
-        with storage.open_input(storage.join(table_url, name)) as file:
-            table = pq.read_table(file, columns=["file", "kind", *columns], use_threads=False)
+        table = read_columns(storage.join(table_url, name), ["file", "kind", *columns])
+        wanted = pc.and_(
+            pc.is_in(table["file"], wanted_files), pc.is_in(table["kind"], wanted_kinds)
+        )
         yield table.filter(wanted).select(list(columns))

@@ -10,6 +10,7 @@ from typing import Any, Final
 import pyarrow.compute as pc
 import yaml
 
+from etl.html.card import Card, cards_html
 from etl.sources.inspect import SourceFacts, inspect_source
 from etl.stages.apply import apply
 from etl.stages.filters.language import Language
@@ -43,6 +44,11 @@ class Proposal:
         """The number of sampled documents with a text."""
         texts = self.facts.documents["text"]
         return len(texts) - int(texts.null_count)
+
+    def _repr_html_(self) -> str:
+        """Return the recipe as HTML, for notebooks."""
+        title = f"Recipe, proposed from {self.sampled:,} documents"
+        return cards_html(Card(title=title, text=self.text, is_code=True))
 
 
 def propose_recipe(

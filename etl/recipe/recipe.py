@@ -17,10 +17,11 @@ from etl.errors import RecipeError
 from etl.recipe.overrides import override
 from etl.recipe.relative_paths import resolve_paths
 from etl.recipe.stage_list import StageList, parse_stage, settings_of_record
-from etl.recipe.validation_errors import explain_errors
+from etl.recipe.validation_errors import explain_errors, names_in
 from etl.recipe.variables import expand_variables
 from etl.recipe.yaml_file import RecipeFile
 from etl.settings_files.settings import Settings
+from etl.settings_files.validation_errors import Location
 from etl.sources import Source
 from etl.stages import STAGES, SpecialTokens, Stage, Tokenize
 from etl.stages.base import PHASES, Phase, Rejected
@@ -93,6 +94,11 @@ class Recipe(Settings):
         return _with_special_tokens(stages)
 
     @classmethod
+    def names_in(cls, location: Location) -> list[str]:
+        """Return the keys that the mapping at a location may have; none if any key is valid."""
+        return names_in(cls, location)
+
+    @classmethod
     def load(cls, path: str | os.PathLike[str], *, settings: Sequence[str] = ()) -> "Recipe":
         """Read a recipe file, or the shipped recipe of that name, and override settings.
 
@@ -100,7 +106,12 @@ class Recipe(Settings):
         keys (``gopher_quality.min_words=80``); paths in them are relative to the working folder. Raises
         RecipeError with file and line.
         """
-        return cls._of(RecipeFile.read(path), settings)
+        return cls._from_file(RecipeFile.read(path), settings)
+
+    @classmethod
+    def of(cls, recipe: "Recipe | str | os.PathLike[str]") -> "Recipe":
+        """Return a recipe as it is, or ``load`` that of a path or name."""
+        return recipe if isinstance(recipe, Recipe) else cls.load(recipe)
 
     @classmethod
     def recorded(
@@ -112,10 +123,10 @@ class Recipe(Settings):
         the recipe can judge documents but cannot be run. Raises RecipeError like ``load``.
         """
         stages = [settings_of_record(stage) for stage in canonical["stages"]]
-        return cls._of(RecipeFile.of({**canonical, "stages": stages}, where), settings)
+        return cls._from_file(RecipeFile.of({**canonical, "stages": stages}, where), settings)
 
     @classmethod
-    def _of(cls, file: RecipeFile, settings: Sequence[str]) -> "Recipe":
+    def _from_file(cls, file: RecipeFile, settings: Sequence[str]) -> "Recipe":
         data = {**file.data, "stages": [parse_stage(stage) for stage in file.stages()]}
         data = resolve_paths(expand_variables(data), file.folder)
         for setting in settings:

@@ -11,14 +11,16 @@ from etl.stages import STAGES, AnyStage
 def parse_stage(value: Any) -> Any:
     """Return the fields of a stage written as its name, or as its name with settings.
 
-    A value that is not a mapping sets the field ``shorthand`` of the stage. Anything else is returned as it
-    is, for validation to report.
+    A value that is not a mapping sets the field ``shorthand`` of the stage. A function is a ``python`` stage.
+    Anything else is returned as it is, for validation to report.
 
     >>> parse_stage({"language": ["de", "en"]})
     {'kind': 'language', 'keep': ['de', 'en']}
     """
     if isinstance(value, str):
         return {"kind": value}
+    if callable(value) and not isinstance(value, type):
+        return {"kind": "python", "call": value}
     if not isinstance(value, Mapping) or "kind" in value or len(value) != 1:
         return value
     ((kind, settings),) = value.items()

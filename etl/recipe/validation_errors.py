@@ -31,7 +31,8 @@ def explain_errors(
     ``recipe`` is the model that the file does not fit. ``settings`` are the ``key=value`` overrides, which
     have no line.
     """
-    explained = validation_errors.explain_errors(error, file, partial(_names_in, recipe), settings)
+    names = partial(names_in, recipe)
+    explained = validation_errors.explain_errors(error, file.locate, names, settings)
     for detail in error.errors(include_url=False):
         option = _OPTIONS.get(".".join(keys_of(detail["loc"])))
         if option is not None and detail["input"] in (None, ""):
@@ -39,7 +40,16 @@ def explain_errors(
     return explained
 
 
-def _names_in(recipe: type[BaseModel], location: Location) -> list[str]:
+def explain_stage_errors(error: ValidationError) -> RecipeError:
+    """Convert the pydantic error of a list of stages that is not in a recipe."""
+    return validation_errors.explain_errors(
+        error,
+        lambda location: f"stages[{location[0]}]" if location else "stages",
+        lambda location: names_in(BaseModel, ("stages", *location)),
+    )
+
+
+def names_in(recipe: type[BaseModel], location: Location) -> list[str]:
     """Return the keys that the mapping at a location may have; none if any key is valid."""
     names = keys_of(location)
     if names[:1] != ["stages"]:

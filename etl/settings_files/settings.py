@@ -3,23 +3,52 @@
 import ast
 import inspect
 import textwrap
+from functools import partial
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler
+from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, ValidationError
 from pydantic_core import CoreSchema
+
+from etl.settings_files.validation_errors import (
+    Location,
+    explain_errors,
+    keys_of,
+    locate_in_python,
+    names_of_model,
+)
 
 
 class Settings(BaseModel):
     """A frozen model that rejects unknown keys and does not coerce types.
 
     The docstring below a field is its description in the JSON Schema. Descriptions are read from the source
-    code when a schema is made, not on import.
+    code when a schema is made, not on import. A model that is made in Python raises RecipeError, with the
+    hints that a file gets.
 
     >>> class Limits(Settings):
     ...     max_words: int = 5
+    >>> Limits(max_word=80)
+    Traceback (most recent call last):
+    etl.errors.RecipeError: Limits: unknown key 'max_word'
+      hint: did you mean 'max_words'? known names: max_words
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    def __init__(self, **fields: Any) -> None:
+        try:
+            super().__init__(**fields)
+        except ValidationError as error:
+            locate = partial(locate_in_python, type(self).__name__)
+            raise explain_errors(error, locate, self.names_in) from error
+
+    # So marked, it is not called for a model inside another one, which reports the errors of both.
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
+
+    @classmethod
+    def names_in(cls, location: Location) -> list[str]:
+        """Return the keys that the mapping at a location may have; none if any key is valid."""
+        return names_of_model(keys_of(location), cls)
 
     @classmethod
     def __get_pydantic_json_schema__(

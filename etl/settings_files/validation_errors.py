@@ -1,13 +1,13 @@
-"""Explain why a file of settings is invalid: file and line, key and value, and the closest valid name."""
+"""Explain why settings are invalid: file and line, key and value, and the closest valid name."""
 
 import re
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
 from etl.errors import RecipeError, nearest_names
-from etl.settings_files.yaml_file import YamlFile
 
 _SHOWN_CHARS = 200
 _SHOWN_ERRORS = 20
@@ -18,42 +18,55 @@ _EXPECTED = {
 """Type of an error of pydantic -> what to say instead of its message, which has terms of Python."""
 
 Location = Sequence[str | int]
-"""Where a value is in a file, as pydantic gives it: keys, indexes, and names of union branches."""
+"""Where a value is in the settings, as pydantic gives it: keys, indexes, and names of union branches."""
 
 
 def explain_errors(
     error: ValidationError,
-    file: YamlFile,
+    locate: Callable[[Location], str],
     names_in: Callable[[Location], list[str]],
     settings: Sequence[str] = (),
 ) -> RecipeError:
     """Convert a pydantic error to a RecipeError with line, key, value and the closest match.
 
-    ``names_in`` returns the keys that the mapping at a location may have. ``settings`` are the ``key=value``
-    overrides, which have no line.
+    ``locate`` returns the file and line of a value, or what else identifies it. ``names_in`` returns the keys
+    that the mapping at a location may have. ``settings`` are the ``key=value`` overrides, which have no line.
     """
     settings_by_key: dict[str, str] = {}
     for text in settings:
         key = text.partition("=")[0]
         kind, _, rest = key.partition(".")
         settings_by_key |= {key: text, f"{kind}.{rest.rpartition('.')[2]}": text}
-    errors: list[RecipeError] = []
-    seen: set[str] = set()
+    details: dict[str, Any] = {}  # pydantic reports one error for each branch of a union
     for detail in error.errors(include_url=False, include_context=True):
         name = _dotted(detail["loc"])
-        if name in seen:  # pydantic reports one error for each branch of a union
-            continue
-        seen.add(name)
-        if len(seen) > _SHOWN_ERRORS:
-            continue
+        if name not in details or detail["type"] == "value_error":  # the latter is our own message
+            details[name] = detail
+    errors: list[RecipeError] = []
+    for name, detail in islice(details.items(), _SHOWN_ERRORS):
         setting = settings_by_key.get(name.removeprefix("stages."))
-        line = f"{file.path}:{file.line(detail['loc'])}"
-        errors.append(_explain(detail, names_in, line if setting is None else f"--set {setting}"))
+        where = locate(detail["loc"]) if setting is None else f"--set {setting}"
+        errors.append(_explain(detail, names_in, where))
     first, *others = errors
+    if not others:
+        return first
     more = "".join(f"\n{other}" for other in others)
-    if len(seen) > _SHOWN_ERRORS:
-        more += f"\nand {len(seen) - _SHOWN_ERRORS} more errors"
-    return RecipeError(f"{first.what}{more}", where=first.where, hint=first.hint)
+    if len(details) > _SHOWN_ERRORS:
+        more += f"\nand {len(details) - _SHOWN_ERRORS} more errors"
+    own_hint = "" if first.hint is None else f"\n  hint: {first.hint}"
+    return RecipeError(f"{first.what}{own_hint}{more}", where=first.where)
+
+
+def locate_in_python(name: str, location: Location) -> str:
+    """Return where a value is in an object of Python: its class or name, and the index of a stage.
+
+    >>> locate_in_python("Recipe", ("stages", 2, "length", "min_word"))
+    'Recipe.stages[2]'
+    """
+    match location:
+        case ("stages", int(index), *_):
+            return f"{name}.stages[{index}]"
+    return name
 
 
 def _explain(detail: Any, names_in: Callable[[Location], list[str]], where: str) -> RecipeError:

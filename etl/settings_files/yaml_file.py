@@ -80,6 +80,10 @@ class YamlFile:
                         break
         return line + 1
 
+    def locate(self, location: Sequence[str | int]) -> str:
+        """Return the file and the line of a value, for errors."""
+        return f"{self.path}:{self.line(location)}"
+
 
 def read_value(text: str, where: str) -> Any:
     """Return a value of YAML, such as that of a setting; raise RecipeError with ``where`` if invalid."""

@@ -256,9 +256,9 @@ class DedupMinhash(DedupStage):
 
         >>> print(*DedupMinhash().plan_lines(), sep="\n")
         near        14 bands of 8 rows: 452 bytes per document; joins 92.3% of pairs at similarity 0.80
-          similarity   0.50   0.60   0.70   0.75   0.80   0.85   0.90   0.95
-          found          5%    21%    56%    77%    92%    99%   100%   100%
-          joined         0%     0%     0%     0%    92%    99%   100%   100%
+          similarity  0.50  0.60  0.70  0.75  0.80  0.85  0.90  0.95
+          found         5%   21%   56%   77%   92%   99%  100%  100%
+          joined        0%    0%    0%    0%   92%   99%  100%  100%
         """
         threshold, size = self.min_similarity, 4 * (1 + self.permutations)
         bands = f"near        {self.bands} bands of {self.rows} rows: {size} bytes per document"
@@ -266,7 +266,7 @@ class DedupMinhash(DedupStage):
         similarities, candidates, matches = zip(*self.curve(), strict=True)
         return [
             f"{bands}; joins {share}",
-            "  similarity" + "".join(f"{similarity:>7.2f}" for similarity in similarities),
-            "  found     " + "".join(f"{probability:>7.0%}" for probability in candidates),
-            "  joined    " + "".join(f"{probability:>7.0%}" for probability in matches),
+            "  similarity" + "".join(f"{similarity:>6.2f}" for similarity in similarities),
+            "  found     " + "".join(f"{probability:>6.0%}" for probability in candidates),
+            "  joined    " + "".join(f"{probability:>6.0%}" for probability in matches),
         ]

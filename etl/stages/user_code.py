@@ -19,7 +19,7 @@ import os
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -27,7 +27,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec, module_from_spec
 from pathlib import Path
 from types import ModuleType
-from typing import Final
+from typing import Any, Final
 
 import etl
 from etl.errors import RecipeError, nearest_names
@@ -125,6 +125,30 @@ def find_module(name: str, folder: str, files: Sequence[str]) -> UserModule:
     collected = _collect(root, name) | _named_files(root, files)
     infos = {rel: _file_info(path) for rel, path in sorted(collected.items())}
     return UserModule(name, spec.origin, str(root), describe_files(f"file://{root}", infos))
+
+
+def name_function(function: Callable[..., Any]) -> tuple[str, str]:
+    """Return a function as ``module:function``, and the folder in which the module is found.
+
+    Raises ValueError if no file of a module defines it: it is from a notebook, a script, or inside another
+    function.
+
+    >>> from textwrap import dedent
+    >>> name_function(dedent)[0]
+    'textwrap:dedent'
+    """
+    name = getattr(function, "__qualname__", type(function).__qualname__)
+    module = sys.modules.get(str(function.__module__))
+    file = getattr(module, "__file__", None)
+    is_top = name.isidentifier() and getattr(module, name, None) is function
+    if module is None or file is None or module.__name__ == "__main__" or not is_top:
+        raise ValueError(
+            f"no module defines the function {name!r}, so its code cannot be recorded and sent to workers; "
+            "move it to a file such as my_filters.py (in a notebook: %%writefile my_filters.py), and import "
+            "it from there"
+        )
+    depth = module.__name__.count(".") + 1 + hasattr(module, "__path__")
+    return f"{module.__name__}:{name}", str(Path(file).absolute().parents[depth - 1])
 
 
 def hint_for(error: BaseException) -> str | None:

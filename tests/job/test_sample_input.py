@@ -9,9 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from etl.errors import SourceError
+from etl.job.check_columns import check_columns
 from etl.job.sample_input import InputSample, sample_input
 from etl.recipe.recipe import Recipe
-from etl.sources import list_splits
+from etl.sources import Source, list_splits
 
 
 def sample(folder: Path, stages: Sequence[object], **source: object) -> InputSample:
@@ -46,11 +47,24 @@ def test_a_mistyped_column_is_an_error(name: str, tmp_path: Path) -> None:
             write_lines(file, [{"body": "x"}])
         case _:
             file.write_text("body\nx\n")
-    with pytest.raises(SourceError, match="there is no column 'boddy'") as error:
+    with pytest.raises(SourceError, match="no column 'boddy'") as error:
         sample(tmp_path, [], columns={"text": "boddy"})
     assert error.value.where == f"file://{file}"
     assert "did you mean 'body'?" in str(error.value.hint)
     assert "--set source.columns.text=NAME" in str(error.value.hint)
+
+
+def test_a_run_checks_the_columns_of_one_file(tmp_path: Path) -> None:
+    source = Source(path=str(tmp_path))
+    pq.write_table(pa.table({"body": ["x"]}), tmp_path / "a.parquet")
+    (tmp_path / "b.parquet").write_bytes(b"PAR1 damaged PAR1")
+    with pytest.raises(SourceError, match="no column 'text'"):
+        check_columns(source, list_splits(source))
+    pq.write_table(pa.table({"text": ["x"]}), tmp_path / "c.parquet")
+    check_columns(source, list_splits(source))
+    write_lines(tmp_path / "a.jsonl", [{"body": "x"}])
+    with pytest.raises(SourceError, match=r"a.jsonl: no column 'text'"):
+        check_columns(source, list_splits(source))
 
 
 def test_one_file_without_the_column_is_a_warning(tmp_path: Path) -> None:
@@ -60,7 +74,7 @@ def test_one_file_without_the_column_is_a_warning(tmp_path: Path) -> None:
     shown = sample(tmp_path, [])
     assert (shown.files, shown.documents) == (1, 1)
     no_column, damaged = sorted(shown.warnings)
-    assert "a.parquet: there is no column 'text'" in no_column
+    assert "a.parquet: no column 'text'" in no_column
     assert "c.parquet: cannot be read as parquet" in damaged
 
 

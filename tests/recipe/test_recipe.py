@@ -1,9 +1,13 @@
 """Recipes: loading, validation errors with their lines, overrides, fingerprints, and the JSON Schema."""
 
+import functools
+import importlib
 import json
+import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -413,3 +417,83 @@ def test_every_property_of_the_json_schema_is_described() -> None:
     properties = dict(properties_of(json_schema()))
     assert len(properties) > 150
     assert [path for path, value in properties.items() if not value.get("description")] == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (
+            {"source": {"path": "a"}, "stages": ["c4", "gopher_qualty"]},
+            "Recipe.stages[1]: unknown stage 'gopher_qualty'\n  hint: did you mean 'gopher_quality'?",
+        ),
+        (
+            {"source": {"path": "a"}, "stages": [{"gopher_quality": {"min_word": 5}}]},
+            "unknown key 'stages.gopher_quality.min_word'\n  hint: did you mean 'min_words'?",
+        ),
+        (
+            {"source": {"path": "a", "formt": "csv"}, "stages": []},
+            "Recipe: unknown key 'source.formt'\n  hint: did you mean 'format'?",
+        ),
+        ({"source": {"path": "a"}, "stages": [], "sed": 1}, "Recipe: unknown key 'sed'"),
+        ({"source": {"path": "a"}, "stages": ["dedup_exact", "c4"]}, "c4 must come before"),
+        (
+            {"source": {"path": "a"}, "sed": 1},
+            "Recipe: 'stages' is missing\n  hint: write `stages: ...`\nRecipe: unknown key 'sed'",
+        ),
+    ],
+)
+def test_a_recipe_made_in_python_has_the_same_errors(
+    settings: dict[str, object], expected: str
+) -> None:
+    with pytest.raises(RecipeError) as caught:
+        Recipe(name="r", **settings)
+    assert expected in str(caught.value)
+
+
+def test_a_stage_or_source_made_in_python_has_the_same_errors() -> None:
+    number: dict[str, Any] = {"min_word": 5}
+    with pytest.raises(RecipeError, match=r"(?s)GopherQuality: unknown key.*'min_words'\?"):
+        GopherQuality(**number)
+    with pytest.raises(RecipeError, match="GopherQuality: min_words: .*, not 'five'"):
+        GopherQuality(min_words="five")
+    columns: dict[str, Any] = {"colums": {}}
+    with pytest.raises(RecipeError, match=r"(?s)Source: unknown key 'colums'.*'columns'\?"):
+        Source(path="a", **columns)
+
+
+def test_a_recipe_may_have_a_function_of_a_module(tmp_path: Path) -> None:
+    file = tmp_path / "functions_of_recipes.py"
+    file.write_text("def keep(table):\n    return [True] * len(table)\n")
+    sys.path.insert(0, str(tmp_path))
+    try:
+        keep = importlib.import_module("functions_of_recipes").keep
+    finally:
+        sys.path.remove(str(tmp_path))
+    stages = [keep, {"python": {"call": keep, "per": "document", "name": "again"}}]
+    recipe = Recipe(name="r", source={"path": "a"}, stages=stages)
+    written = load(
+        tmp_path,
+        "name: r\nsource: {path: a}\nstages:\n  - python: functions_of_recipes:keep\n"
+        "  - python: {call: functions_of_recipes:keep, per: document, name: again}\n",
+    )
+    assert recipe.stages == written.stages
+    assert recipe.fingerprint() == written.fingerprint()
+    before = recipe.fingerprint()
+    file.write_text("def keep(table):\n    return [False] * len(table)\n")
+    assert recipe.fingerprint() != before
+    assert Recipe.load(_written(tmp_path, recipe)).stages == recipe.stages
+
+
+def _written(folder: Path, recipe: Recipe) -> Path:
+    file = folder / "written.yaml"
+    file.write_text(recipe.to_yaml())
+    return file
+
+
+def test_a_function_that_no_module_defines_is_refused() -> None:
+    def inner(table: object) -> object:
+        return table
+
+    for function in (inner, lambda table: table, functools.partial(inner)):
+        with pytest.raises(RecipeError, match="no module defines the function .* import it from"):
+            Recipe(name="r", source={"path": "a"}, stages=[function])

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
+from etl.errors import RecipeError
 from etl.sources import Source, Split, list_splits, read_split
 from etl.sources.spread import spread
 from etl.sources.trial import take_part
@@ -49,6 +49,15 @@ def test_a_share_is_the_start_of_each_file(tmp_path: Path) -> None:
     assert [row for file, row in rows if file == "b.jsonl"] == [*range(counts["b"])]
 
 
+def test_a_share_of_parquet_does_not_count_other_columns(tmp_path: Path) -> None:
+    texts = [f"text {number:03}" * 20 for number in range(400)]
+    others = [f"{number:05}" * 200 for number in range(400)]
+    table = pa.table({"text": texts, "html": others})
+    pq.write_table(table, tmp_path / "a.parquet", use_dictionary=False)
+    rows = addresses(Source(path=str(tmp_path), share=0.1))
+    assert 38 <= len(rows) <= 42
+
+
 def test_row_groups_are_parts_of_a_file(tmp_path: Path) -> None:
     table = pa.table({"text": [f"text {number}" * 20 for number in range(400)]})
     pq.write_table(table, tmp_path / "a.parquet", row_group_size=100)
@@ -67,7 +76,7 @@ def test_a_part_has_another_identity() -> None:
     whole = Source(path="a.jsonl").identity()
     assert Source(path="a.jsonl", limit=5).identity() != whole
     assert Source(path="a.jsonl", share=0.5).identity() != whole
-    with pytest.raises(ValidationError, match="set limit or share, not both"):
+    with pytest.raises(RecipeError, match="set limit or share, not both"):
         Source(path="a.jsonl", limit=5, share=0.5)
 
 

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
+from etl.errors import RecipeError
 from etl.kernels.bytes.utf8 import texts as buffers
 from etl.kernels.hashing import minhash
 from etl.recipe.recipe import Recipe
@@ -128,7 +128,7 @@ def test_probabilities_of_long_signatures_are_finite():
     ],
 )
 def test_invalid_settings_are_rejected(settings, message):
-    with pytest.raises(ValidationError, match=message):
+    with pytest.raises(RecipeError, match=message):
         _stages({"dedup_minhash": settings})
 
 
@@ -159,3 +159,8 @@ def test_signatures_of_similar_texts_agree():
     stage = DedupMinhash(fold_digits=False)
     one, two = stage.numbers(stage.signature(pa.array([" ".join(words), " ".join(other)])))
     assert (one[1:] == two[1:]).mean() == pytest.approx(356 / 436, abs=0.12)
+
+
+def test_the_table_of_the_plan_fits_60_columns():
+    _, *table = DedupMinhash().plan_lines()
+    assert max(map(len, table)) <= 60

@@ -2,23 +2,23 @@
 
 import pyarrow as pa
 import pytest
-from pydantic import ValidationError
 
+from etl.errors import RecipeError
 from etl.stages.filters.language import Language
 from etl.text import language_id
 
 
 def test_a_misspelt_language_is_refused():
-    with pytest.raises(ValidationError, match="unknown language 'eng'; similar codes: en"):
+    with pytest.raises(RecipeError, match="unknown language 'eng'; similar codes: en"):
         Language(keep=("de", "eng"))
 
 
 def test_settings_from_yaml_are_accepted():
     assert Language(keep=["de"], min_score=1).keep == ("de",)
     assert Language().min_score == 0.65
-    with pytest.raises(ValidationError, match="less than or equal to 1"):
+    with pytest.raises(RecipeError, match="less than or equal to 1"):
         Language(min_score=65)
-    with pytest.raises(ValidationError):
+    with pytest.raises(RecipeError):
         Language(keep="de")
 
 
@@ -44,11 +44,11 @@ def test_all_languages_can_have_a_minimum_score():
 
 
 def test_invalid_scores_are_rejected():
-    with pytest.raises(ValidationError, match="unknown language 'eng'"):
+    with pytest.raises(RecipeError, match="unknown language 'eng'"):
         Language(keep={"eng": 0.5})
-    with pytest.raises(ValidationError, match="'@'; use a code of ISO 639-1 or 639-3"):
+    with pytest.raises(RecipeError, match="'@'; use a code of ISO 639-1 or 639-3"):
         Language(keep={"@": 0.5})
-    with pytest.raises(ValidationError, match="less than or equal to 1"):
+    with pytest.raises(RecipeError, match="less than or equal to 1"):
         Language(keep={"en": 65})
 
 

@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from etl.errors import RecipeError
 from etl.kernels.signals.stop_word_lists import STOP_WORDS
@@ -241,7 +240,7 @@ def test_languages_can_be_set_on_the_command_line():
     (stage,) = (stage for stage in recipe.stages if isinstance(stage, GopherQuality))
     assert stage.by_language() == {"de": {"min_words": 7}}
     assert recipe.to_yaml().count("fineweb2") == 2
-    with pytest.raises(ValidationError):
+    with pytest.raises(RecipeError):
         GopherQuality(languages="none")
 
 

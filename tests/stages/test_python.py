@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pydantic import ValidationError
 
 from etl.errors import RecipeError, StageError
 from etl.stages.apply import apply
@@ -101,7 +100,7 @@ def test_a_module_that_fails_to_import_is_an_error(tmp_path):
 
 @pytest.mark.parametrize("call", ["my_filters", "my_filters:", ":f", "a/b.py:f", "m:f(x)", "m:f:g"])
 def test_a_call_is_module_and_function(call):
-    with pytest.raises(ValidationError, match="call"):
+    with pytest.raises(RecipeError, match="call"):
         Python(call=call)
 
 
@@ -224,7 +223,7 @@ def test_rejected_documents_have_a_score_if_asked_for():
     result = apply(raw(["a", "bb", "ccc", None]), [Where(keep="num_chars < 3"), stage])
     assert result["python_number"].to_pylist() == [1.0, 2.0, 3.0, None]
     assert result["reason"].to_pylist()[:3] == ["python.number_low", None, "where.condition"]
-    with pytest.raises(ValidationError, match="`sees: all` requires a score"):
+    with pytest.raises(RecipeError, match="`sees: all` requires a score"):
         Python(call="example_filters:number", sees="all")
 
 
@@ -249,8 +248,8 @@ def test_results_that_are_not_scores_are_errors(result, message, tmp_path):
 
 
 def test_the_name_of_a_score_must_be_a_column_name():
-    with pytest.raises(ValidationError, match="'my score' cannot name the column of a score"):
+    with pytest.raises(RecipeError, match="'my score' cannot name the column of a score"):
         Python(call="my_filters:f", name="my score", min_score=0.0)
     assert Python(call="my_filters:f", name="my verdict").columns() == {}
-    with pytest.raises(ValidationError, match="finite"):
+    with pytest.raises(RecipeError, match="finite"):
         Python(call="my_filters:f", max_score=float("nan"))

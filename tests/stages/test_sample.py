@@ -5,8 +5,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
+from etl.errors import RecipeError
 from etl.stages import Sample
 from etl.stages.apply import apply
 from etl.stages.filters.sample import hash_positions
@@ -107,5 +107,5 @@ def test_a_position_equal_to_the_fraction_is_rejected():
 
 @pytest.mark.parametrize("fraction", [-0.1, 1.1, "half", None])
 def test_invalid_fractions_are_rejected(fraction):
-    with pytest.raises(ValidationError):
+    with pytest.raises(RecipeError):
         Sample(fraction=fraction)

@@ -22,6 +22,8 @@ from etl.audit.duplicates.rows_by_source import RowsBySource
 from etl.audit.row_lookup import find_rows
 from etl.delta.table import Table
 from etl.errors import TableError
+from etl.html.card import Card, cards_html
+from etl.html.grid import make_grid
 from etl.lake.releases import tables_at
 
 _MAX_FILES: Final = 32  # beyond that, pairs are reported by folder
@@ -96,6 +98,37 @@ class DuplicateReport:
     saved: Saved
     languages: dict[str, Saved]  # by language of the keeper; empty if none was detected
     cuts: CutTotals | None  # None: the recipe cuts nothing
+
+    def _repr_html_(self) -> str:
+        """Return the counts and the largest clusters as HTML, for notebooks."""
+        facts = {kind: f"{count:,}" for kind, count in self.kinds.items()}
+        facts |= {"clusters": f"{self.clusters:,}", "tokens saved": f"~{self.saved.tokens:,}"}
+        grids = [
+            make_grid(
+                "Clusters by their number of documents",
+                ("documents", "clusters"),
+                self.sizes.items(),
+                lambda each: (each[0], f"{each[1]:,}"),
+            ),
+            make_grid(
+                f"Removed documents by {self.by}",
+                ("removed", "documents", "kept"),
+                self.pairs,
+                lambda each: (each.source, f"{each.documents:,}", each.keeper_source),
+            ),
+        ]
+        largest = (
+            Card(
+                title=f"{each.size:,} documents: {each.source} row {each.row}",
+                facts={
+                    f"{member.source} row {member.row}": f"{member.kind}, {member.similarity:.2f}"
+                    for member in each.members
+                },
+                text=each.text,
+            )
+            for each in self.largest
+        )
+        return cards_html(Card(title=f"Lake {self.lake}", facts=facts, grids=grids), *largest)
 
 
 def duplicates(lake: str, *, top: int = 10, version: int | str | None = None) -> DuplicateReport:

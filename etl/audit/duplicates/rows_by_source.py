@@ -7,6 +7,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from etl import storage
+from etl.delta.data_file import read_columns
 from etl.delta.table import Table
 from etl.errors import TableError
 
@@ -49,9 +50,7 @@ class RowsBySource:
         parts = [schema.empty_table()]
         for low, high, path in self._paths:
             if low <= source <= high:
-                with storage.open_input(storage.join(self._table.url, path)) as file:
-                    names = ["source", *columns]
-                    rows = pq.read_table(file, columns=names, use_threads=False, partitioning=None)
+                rows = read_columns(storage.join(self._table.url, path), ["source", *columns])
                 rows = rows.filter(pc.equal(rows["source"], source))
                 parts.append(rows.select(list(columns)).cast(schema))
         return pa.concat_tables(parts)

@@ -11,13 +11,14 @@ import pyarrow.parquet as pq
 
 from etl import schemas, storage
 from etl.audit.duplicates.duplicate_report import DuplicateReport, duplicates
-from etl.audit.lake_report import LakeReport, report
+from etl.audit.lake_report import report
 from etl.audit.lineage_graph import graph
 from etl.audit.page.axis import Axis
 from etl.audit.page.distributions import KEPT, Distribution, distributions
 from etl.audit.page.funnel import FunnelStep, funnel
 from etl.audit.page.page_sample import PageSample, read_sample
 from etl.audit.page.rule_samples import RuleSamples, rule_samples
+from etl.audit.report_records import LakeReport
 from etl.audit.sampled_rows import shuffled_files
 from etl.audit.shown_documents import Documents
 from etl.audit.tune.rejudge import StoredFilter

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 
 import polars as pl
 
-from etl.audit.lake_report import LakeReport
 from etl.audit.page.page_sample import PageSample
+from etl.audit.report_records import LakeReport
 from etl.audit.shown_documents import Documents
 from etl.lake.stage_costs import READ, stage_of
 from etl.recipe.overrides import stage_name

@@ -11,13 +11,14 @@ from datetime import UTC, datetime
 from importlib.resources import files
 from typing import Final
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from etl.audit.page.chart import chart, number
 from etl.audit.page.facts import PageFacts, page_facts
-from etl.audit.page.grids import Grid, grids, percent
-from etl.audit.page.visible import visible
+from etl.audit.page.grids import grids
+from etl.html.environment import environment
+from etl.html.grid import Grid, percent
+from etl.html.visible import visible
 
 _TEMPLATES: Final = files("etl.audit.page") / "templates"
 
@@ -32,15 +33,8 @@ def lake_page(lake: str, *, version: int | str | None = None, costs: Grid | None
 
 def render(facts: PageFacts, *, costs: Grid | None = None) -> str:
     """Return the page as HTML. Everything is escaped; the page may load nothing and run only its script."""
-    environment = Environment(
-        loader=PackageLoader("etl.audit.page"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {
-        "visible": visible,
+    templates = environment("etl.audit.page")
+    templates.filters |= {
         "name": _breakable,
         "number": number,
         "count": lambda value: f"{round(value):,}",
@@ -50,7 +44,7 @@ def render(facts: PageFacts, *, costs: Grid | None = None) -> str:
     }
     script = (_TEMPLATES / "page.js").read_text("utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return environment.get_template("page.html").render(
+    return templates.get_template("page.html").render(
         facts=facts,
         report=facts.report,
         costs=costs,

@@ -18,6 +18,7 @@ from etl import storage
 from etl.audit.tune.kept_counts import Counted, KeptCounts, count_by_rule, count_kept, count_unknown
 from etl.audit.tune.rejudge import columns_of, rejecting_stage, rejudge
 from etl.audit.tune.thresholds import Thresholds
+from etl.delta.data_file import read_columns
 from etl.delta.table import Table
 from etl.errors import RecipeError, TableError
 from etl.lake.commit_info import find_record
@@ -182,5 +183,4 @@ class _TokenCounts:
         return pl.concat(parts)
 
     def _read(self, path: str, columns: list[str]) -> pl.DataFrame:
-        with storage.open_input(storage.join(self._url, path)) as source:
-            return pl.DataFrame(pq.read_table(source, columns=columns, use_threads=False))
+        return pl.DataFrame(read_columns(storage.join(self._url, path), columns))

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -176,12 +175,12 @@ def _token_problems(batch: pa.RecordBatch, vocab_size: int | None) -> Iterator[s
     lengths = pc.list_value_length(batch["tokens"])
     if not lengths.equals(batch["num_tokens"].cast(lengths.type)):
         yield "num_tokens is not the length of tokens"
-    ids = np.asarray(batch["tokens"].flatten())
-    if ids.size and (ids.min() < 0 or (vocab_size is not None and ids.max() >= vocab_size)):
+    low, high = pc.min_max(batch["tokens"].flatten()).as_py().values()
+    if low is not None and (low < 0 or (vocab_size is not None and high >= vocab_size)):
         limit = "but must not be negative"
         if vocab_size is not None:
             limit = f"but the vocabulary has {vocab_size} tokens"
-        yield f"token ids range from {ids.min()} to {ids.max()}, {limit}"
+        yield f"token ids range from {low} to {high}, {limit}"
 
 
 def _range(metadata: pq.FileMetaData, name: str) -> tuple[Any, Any] | None:

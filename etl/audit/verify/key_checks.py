@@ -6,12 +6,11 @@ The table is only checked while it is in use: if it does not fit ``duplicates``,
 from collections import Counter
 from collections.abc import Iterator
 
-import numpy as np
 import polars as pl
-import pyarrow.parquet as pq
 
 from etl import storage
 from etl.audit.verify.file_checks import Problem
+from etl.delta.data_file import read_columns
 from etl.delta.table import Table
 from etl.lake.keys_table import KeysTable, file_id
 from etl.lake.work_units import kept_units
@@ -31,9 +30,8 @@ def check_keys(documents: Table, duplicates: pl.DataFrame, keys: KeysTable) -> I
     exact: Counter[str] = Counter()  # keys of texts, by unit
     for data_file in table.data_files().to_pylist():
         path = str(data_file["path"])
-        with storage.open_input(storage.join(table.url, path)) as source:
-            rows = pq.read_table(source, columns=["key", "file"], use_threads=False)
-        values = np.asarray(rows["key"].combine_chunks())
+        rows = read_columns(storage.join(table.url, path), ["key", "file"])
+        values = pl.Series(rows["key"]).to_numpy()
         if (values[1:] < values[:-1]).any():
             yield Problem("keys", path, "its keys are not sorted")
         for count in rows["file"].value_counts().to_pylist():

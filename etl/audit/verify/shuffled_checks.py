@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from etl import storage
 from etl.audit.verify.file_checks import Problem
+from etl.delta.data_file import read_columns
 from etl.delta.table import Table
 from etl.lake.ledger import Ledger
 from etl.lake.random_keys import random_keys
@@ -82,8 +82,7 @@ def _sum(parts: Iterable[pa.Table]) -> _Sum:
 
 def _files(table: Table) -> Iterator[tuple[str, pa.Table]]:
     for file in table.files("path"):
-        with storage.open_input(storage.join(table.url, file["path"])) as source:
-            yield file["path"], pq.read_table(source, columns=_COLUMNS, use_threads=False)
+        yield file["path"], read_columns(storage.join(table.url, file["path"]), _COLUMNS)
 
 
 def _in_file(path: str, rows: pa.Table, seed: int) -> Iterator[str]:

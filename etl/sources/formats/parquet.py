@@ -33,10 +33,11 @@ def cut(whole: Split, source: Source, known: Sequence[KnownPart]) -> list[Split]
     """Cut a file into pieces of about ``split_bytes`` of text, each of whole row groups.
 
     The size of the text is that of its column before compression, from the footer. Footers of files smaller
-    than an eighth of ``split_bytes`` are not read. Where a footer cannot be read, reading the file reports
-    the error.
+    than an eighth of ``split_bytes`` are read only for a share of the text. Where a footer cannot be read,
+    reading the file reports the error.
     """
-    if not known and whole.size * _MAX_TEXT_RATIO <= source.split_bytes:
+    is_small = whole.size * _MAX_TEXT_RATIO <= source.split_bytes
+    if not known and is_small and source.share is None:
         return [whole]
     groups = _read_sizes(whole, source)
     if any(part.start >= len(groups) for part in known if part.start):  # the footer cannot be read
@@ -51,7 +52,13 @@ def cut(whole: Split, source: Source, known: Sequence[KnownPart]) -> list[Split]
     pieces = cut_at(points, known)
     if not groups or len(pieces) == 1:
         return [
-            replace(whole, start=start, stop=stop, first_row=None if start else 0)
+            replace(
+                whole,
+                start=start,
+                stop=stop,
+                first_row=None if start else 0,
+                text_bytes=text[-1] or None,
+            )
             for start, stop in pieces
         ]
     return [

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from pydantic import Field
 
 from etl import storage
+from etl.delta.data_file import read_columns
 from etl.delta.table import Table
 from etl.errors import RecipeError, TableError
 from etl.stages.base import Filter, Rules, above, below
@@ -82,8 +83,8 @@ class Loss(Filter):
         table = self._open()
         runs: set[str] = set()
         for file in table.files("path"):
-            with storage.open_input(storage.join(table.url, file["path"])) as source:
-                runs.update(pq.read_table(source, columns=["run"])["run"].unique().to_pylist())
+            rows = read_columns(storage.join(table.url, file["path"]), ["run"])
+            runs.update(rows["run"].unique().to_pylist())
             if self.run in runs:
                 return
         raise RecipeError(

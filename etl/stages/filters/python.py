@@ -2,7 +2,8 @@
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -16,7 +17,7 @@ from pydantic import Field, PrivateAttr, model_validator
 from etl.errors import RecipeError, StageError, nearest_names
 from etl.kernels.bytes.chunks import one_chunk
 from etl.stages.base import Filter, Rules, above, below
-from etl.stages.user_code import UserModule, find_module, hint_for
+from etl.stages.user_code import UserModule, find_module, hint_for, name_function
 from etl.storage.file_sets import FileSet
 from etl.storage.referenced_files import Paths
 
@@ -44,6 +45,10 @@ class Python(Filter):
     ``Path(__file__).with_name("words.txt")``. ``data`` names other files and folders beside the module.
     The fingerprint covers all of them. Libraries must be installed on every machine; those that are missing
     are reported before the run.
+
+    A recipe that is made in Python may have the function itself in place of its name, if a module defines it:
+    the run reads the file of that module. A function of a notebook or a script has no such file, and is
+    accepted by ``etl.apply`` only.
     """
 
     kind: Literal["python"] = "python"
@@ -74,6 +79,15 @@ class Python(Filter):
     def costly(self) -> bool:  # type: ignore[override]
         """Whether documents that an earlier stage has rejected are skipped."""
         return self.sees == "kept"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_function(cls, data: Any) -> Any:
+        """Write a function as its module and name, and the folder in which that module is found."""
+        if not isinstance(data, Mapping) or not callable(function := data.get("call")):
+            return data
+        call, folder = name_function(function)
+        return {**data, "call": call, "folder": folder}
 
     @model_validator(mode="after")
     def _check_score(self) -> Self:
@@ -146,6 +160,14 @@ class Python(Filter):
         """Return the function; raise RecipeError if its module cannot be imported or does not have it."""
         return self._function_of(self._module())
 
+    @contextmanager
+    def loaded(self) -> Iterator[Callable[[Any], Any]]:
+        """Yield the function, with the folder of its module importable."""
+        module = self._module()
+        function = self._function_of(module)
+        with module.importable():
+            yield function
+
     def _function_of(self, module: UserModule) -> Callable[[Any], Any]:
         function_name = self.call.partition(":")[2]
         loaded = module.load()
@@ -163,9 +185,7 @@ class Python(Filter):
 
         Raises StageError if it fails on a document, or if a library or a file that it needs is missing.
         """
-        module = self._module()
-        function = self._function_of(module)
-        with module.importable():
+        with self.loaded() as function:
             if self.per == "document":
                 return [self._call(function, row, is_valid, hint) for row in table.to_pylist()]
             try:
@@ -255,7 +275,8 @@ class Python(Filter):
         if not self._has_score:
             hint = (
                 "return one boolean (True keeps) or one string (a reason; null keeps) per row; "
-                "to return numbers, set min_score or max_score"
+                "to return numbers, set min_score or max_score; to get one document at a time, set "
+                "`per: document`"
             )
         what = f"{self.kind} ({self.call}) returned {result} for a table of {num_rows} rows"
         return StageError(what, hint=hint)

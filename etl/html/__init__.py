@@ -1,0 +1,1 @@
+"""HTML of reports and documents: what a notebook shows of an object, and parts of pages. All is escaped."""

@@ -1,0 +1,103 @@
+"""Report what a run would do, decide and need: its plan, a few documents of its input, and its cost."""
+
+import os
+from dataclasses import dataclass
+
+from etl.errors import LoaderError, StorageError, TableError
+from etl.html.card import Card, cards_html
+from etl.html.grid import make_grid
+from etl.job.cost_estimate import Estimate, estimate_cost
+from etl.job.plan import Plan, make_plan
+from etl.job.sample_input import InputSample, sample_input
+from etl.loader.measure_evenness import measure_table
+from etl.loader.order.evenness import Evenness
+from etl.recipe.recipe import Recipe
+
+_MAX_FILES = 512  # of a table whose evenness is measured: their footers are read in 0.2 s
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanReport:
+    """What a run would do, what its stages decide on a few documents, and what it would need.
+
+    ``sample`` is None if nothing is to be read, or if it was not requested; ``evenness`` is that of the
+    table ``tokens``, None if there is none.
+    """
+
+    plan: Plan
+    sample: InputSample | None
+    estimate: Estimate
+    evenness: Evenness | None
+
+    def _repr_html_(self) -> str:
+        """Return the report as HTML, for notebooks."""
+        plan, sample = self.plan, self.sample
+        cards = [_plan_card(plan, self.estimate)]
+        if sample is not None:
+            verdicts = make_grid(
+                "Verdicts",
+                ("verdict", "text"),
+                sample.verdicts,
+                lambda each: (each.reason or "kept", " ".join((each.text or "").split())),
+            )
+            facts = {f"warning {n}": text for n, text in enumerate(sample.warnings, 1)}
+            title = f"Sample: {sample.kept:,} of {sample.documents:,} documents are kept"
+            cards.append(Card(title=title, facts=facts, grids=[verdicts]))
+        return cards_html(*cards)
+
+
+def plan(
+    recipe: Recipe | str | os.PathLike[str],
+    *,
+    rebuild: bool = False,
+    replace_changed: bool = False,
+    reads_sample: bool = True,
+) -> PlanReport:
+    """Report what ``run`` would do, without doing it.
+
+    ``recipe`` is a recipe, its file, or the name of a shipped one. With ``reads_sample``, the first documents
+    of a few files are read and judged. Raises the errors of ``make_plan`` and ``sample_input``.
+    """
+    loaded = Recipe.of(recipe)
+    made = make_plan(loaded, rebuild=rebuild, replace_changed=replace_changed)
+    sample = sample_input(loaded, made.splits) if reads_sample and made.splits else None
+    return PlanReport(
+        plan=made, sample=sample, estimate=estimate_cost(made), evenness=_evenness(made)
+    )
+
+
+def _evenness(plan: Plan) -> Evenness | None:
+    """Return how evenly the loader mixes the input files of ``tokens``, if that is quickly measured."""
+    if plan.versions.get("tokens") is None:
+        return None
+    try:
+        return measure_table(plan.recipe.table_url("tokens"), shuffle=True, max_files=_MAX_FILES)
+    except (LoaderError, StorageError, TableError):  # a plan is of use for a damaged lake, too
+        return None
+
+
+def _plan_card(plan: Plan, estimate: Estimate) -> Card:
+    recipe = plan.recipe
+    facts: dict[str, object] = {
+        "source": ", ".join(recipe.source.paths),
+        "lake": recipe.lake,
+        "stages": " → ".join(stage.kind for stage in recipe.stages),
+        "splits to read": f"{len(plan.splits):,} ({plan.num_bytes / 1e6:,.1f} MB)",
+        "splits done": f"{plan.done:,}",
+    }
+    if plan.has_work():
+        hours = f"{estimate.usage.core_seconds / 3600:,.4f} core-hours"
+        facts["estimated"] = f"{hours}, {estimate.usage.stored_bytes / 1e6:,.1f} MB added"
+    else:
+        facts["to do"] = "nothing"
+    tables = make_grid(
+        "Tables",
+        ("table", "version"),
+        plan.versions.items(),
+        lambda each: (
+            each[0],
+            f"{'–' if each[1] is None else each[1]}"
+            + (", will be rebuilt" if each[0] in plan.rebuilt else ""),
+        ),
+    )
+    return Card(title=f"Plan of {recipe.name}", facts=facts, grids=[tables])

@@ -1,0 +1,43 @@
+"""Print the progress of a run in a notebook or a terminal, as one line that is rewritten."""
+
+import sys
+import time
+
+from etl.job.progress import Progress
+
+_SECONDS = 0.5  # between two lines; chosen here
+
+
+class PrintProgress:
+    """A callback for ``on_progress`` that prints to standard output, where notebooks show it.
+
+    >>> from etl.job.progress import Progress
+    >>> PrintProgress()(Progress("documents", done=4, total=4, rows=3000, kept=2000, seconds=2.0))
+    documents   4/4 splits  2,000 of 3,000 documents kept  1,500/s
+    """
+
+    def __init__(self) -> None:
+        self._printed = -float("inf")
+        self._width = 0  # of the line that the next one replaces
+
+    def __call__(self, progress: Progress) -> None:
+        """Print the progress of a step; its end is always printed."""
+        is_last = progress.done == progress.total
+        now = time.monotonic()
+        if not is_last and now - self._printed < _SECONDS:
+            return
+        self._printed = now
+        text = _line(progress)
+        start = "\r" if self._width else ""
+        end = "\n" if is_last else ""
+        sys.stdout.write(f"{start}{text.ljust(self._width)}{end}")
+        sys.stdout.flush()
+        self._width = 0 if is_last else len(text)
+
+
+def _line(progress: Progress) -> str:
+    text = (
+        f"{progress.step:<11} {progress.done:,}/{progress.total:,} splits  "
+        f"{progress.kept:,} of {progress.rows:,} documents kept"
+    )
+    return f"{text}  {progress.rows / progress.seconds:,.0f}/s" if progress.seconds > 0 else text
