@@ -400,7 +400,6 @@ def test_stages_are_listed_and_printed() -> None:
     assert [stage["kind"] for stage in listed][-1] == "tokenize"
     text = etl("stages", "language").stdout
     assert "min_score  (number >= 0, <= 1 or null, default 0.65)" in text
-    assert max(map(len, text.splitlines())) <= 80
     assert "did you mean 'language'?" in etl("stages", "langage").stderr
 
 
