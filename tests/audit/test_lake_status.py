@@ -63,7 +63,7 @@ def test_a_live_run_shows_its_plan_and_progress(
     seen: list[str] = []
 
     def look(progress: Progress) -> None:
-        if progress.step != "documents" or seen:
+        if progress.step != "documents" or not progress.done or seen:
             return
         while (state := lake_status(str(recipe.lake)).jobs[0].run) is None or not state.done:
             pass
