@@ -72,7 +72,9 @@ def test_an_unknown_format_is_refused_with_the_nearest_one() -> None:
 
 def test_the_page_of_the_formats_is_current() -> None:
     page = runpy.run_path(str(ROOT / "docs" / "generate.py"))["formats_page"]()
-    assert (ROOT / "docs" / "reference" / "formats.md").read_text("utf-8") == page, "run `make docs`"
+    assert (ROOT / "docs" / "reference" / "formats.md").read_text("utf-8") == page, (
+        "run `make docs`"
+    )
 
 
 def test_an_added_format_is_found_everywhere(tmp_path: Path) -> None:
