@@ -103,7 +103,7 @@ class _Commands(TyperGroup):
         except TokenlakeError as error:
             if ctx.params.get("debug"):
                 raise
-            typer.echo(output.labelled("error:", error, colour="red"), err=True)
+            output.print_error(error)
             raise typer.Exit(output.exit_code(error)) from error
         except ModuleNotFoundError as error:
             from etl.loader import torch_error
@@ -111,17 +111,15 @@ class _Commands(TyperGroup):
             missing = torch_error(error)
             if ctx.params.get("debug") or missing is None:
                 raise
-            typer.echo(output.labelled("error:", missing, colour="red"), err=True)
+            output.print_error(missing)
             raise typer.Exit(output.FAILED) from error
         except Exception as error:
             if ctx.params.get("debug") or not _is_of_damaged_file(error):
                 raise
             if isinstance(error, OSError) and error.filename is not None:
-                what = f"{one_line(str(error.filename))}: {error.strerror}"
-                typer.echo(output.labelled("error:", what, colour="red"), err=True)
+                output.print_error(f"{one_line(str(error.filename))}: {error.strerror}")
             else:
-                what = f"a file cannot be read ({error_line(error)})"
-                typer.echo(output.labelled("error:", what, colour="red"), err=True)
+                output.print_error(f"a file cannot be read ({error_line(error)})")
                 typer.echo("  hint: `etl verify LAKE` names the files that are damaged", err=True)
             raise typer.Exit(output.FAILED) from error
 

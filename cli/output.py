@@ -78,13 +78,12 @@ def _with_bold_label(line: str) -> str:
     return line if label is None else f"{typer.style(label[0], bold=True)}{line[label.end() :]}"
 
 
-def labelled(label: str, text: object, *, colour: str) -> str:
-    """Return a message after its label, which has a colour where the environment allows it.
-
-    ``typer.echo`` removes the colour where the stream is not a terminal.
-    """
-    shown = label if os.environ.get("NO_COLOR") else typer.style(label, fg=colour, bold=True)
-    return f"{shown} {text}"
+def print_error(what: object) -> None:
+    """Print an error to stderr; its label is red on a terminal, unless the environment has NO_COLOR."""
+    label = "error:"
+    if not os.environ.get("NO_COLOR"):
+        label = typer.style(label, fg="red", bold=True)  # echo removes it elsewhere
+    typer.echo(f"{label} {what}", err=True)
 
 
 def terminal_width() -> int | None:

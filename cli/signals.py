@@ -5,9 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-_SHELL: Final = (
-    128  # a shell's exit status of a process that a signal ended is this plus its number
-)
+_SHELL: Final = 128
+"""Plus the number of a signal, it is a shell's exit status of a process that the signal ended."""
 
 
 class Terminated(KeyboardInterrupt):

@@ -67,9 +67,8 @@ def init(
         hint = f"create it first: mkdir -p {file.parent}"
         raise RecipeError("the folder does not exist", where=str(file.parent), hint=hint)
     is_elsewhere = recipe != "-" and file.parent.resolve() != Path.cwd()
-    adjust = (
-        os.path.abspath if is_elsewhere else str
-    )  # paths in a recipe are relative to its folder
+    # Paths in a recipe are relative to its folder.
+    adjust = os.path.abspath if is_elsewhere else str
     proposal = propose_recipe(
         [_adjusted(source, adjust) for source in sources],
         lake=_adjusted(lake, adjust),
@@ -95,16 +94,15 @@ def lines(proposal: "Proposal", file: str) -> Iterator[str]:
         names = {"text": source.columns.text, "id": source.columns.id, "url": source.columns.url}
         yield "columns     " + ", ".join(f"{name}: {of or 'none'}" for name, of in names.items())
     if facts.other_columns:
-        others = f"others      {', '.join(facts.other_columns)}"
-        yield from output.fold(others, indent=12)
+        yield f"others      {', '.join(facts.other_columns)}"
     for each in facts.lacking_text:
         options.warn(f"the {each.format} files have no column {source.columns.text!r}")
     yield f"sample      {output.many(proposal.sampled, 'document')}"
     shares = [f"{code} {share:.0%}" for code, share in proposal.languages.items()]
     if shares:
         more = ", ..." if len(shares) > _MAX_LANGUAGES else ""
-        yield from output.fold(f"languages   {', '.join(shares[:_MAX_LANGUAGES])}{more}", indent=12)
-    yield from output.fold(f"stages      {' -> '.join(proposal.stages)}", indent=12)
+        yield f"languages   {', '.join(shares[:_MAX_LANGUAGES])}{more}"
+    yield f"stages      {' -> '.join(proposal.stages)}"
     yield f"recipe      {file}"
     yield ""
     yield f"Edit the recipe, then run `etl plan {file}`."

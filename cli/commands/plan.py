@@ -145,7 +145,7 @@ def sample_lines(sample: "InputSample") -> Iterator[str]:
             f"  {verdict.reason or 'kept':<{width}}  {' '.join((verdict.text or '').split())}"
         )
     for warning in sample.warnings:
-        yield from output.fold(f"warning     {warning}", indent=12)
+        yield f"warning     {warning}"
 
 
 def _estimate(estimate: "Estimate", prices: "Prices") -> Iterator[str]:
@@ -161,7 +161,7 @@ def _tables(plan: "Plan") -> Iterator[str]:
         if step in plan.begin:
             state += ", will be created" if version is None else ", will be rebuilt"
         stages = " -> ".join(stage.kind for stage in _stages(plan.recipe, step)) or "no stages"
-        yield from output.fold(f"{step:<11} {stages}; {state}", indent=12)
+        yield f"{step:<11} {stages}; {state}"
 
 
 def _stages(recipe: "Recipe", step: "Step") -> "tuple[Stage, ...]":

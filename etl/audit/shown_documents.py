@@ -10,8 +10,7 @@ from etl.audit.source_texts import read_texts
 from etl.audit.tune.rejudge import StoredFilter
 from etl.audit.tune.thresholds import Thresholds
 from etl.delta.table import Table
-from etl.html.card import Card, CardList, cards_html
-from etl.html.grid import signal_grid
+from etl.html.card import Card, CardList, cards_html, document_card
 from etl.lake.commit_info import find_record
 from etl.lake.table_versions import stream_versions
 from etl.recipe.recipe import Recipe
@@ -49,12 +48,7 @@ class ShownDocument:
         facts |= {f"failed limit {n}": limit for n, limit in enumerate(self.limits, 1)}
         facts |= {"id": self.id, "url": self.url, "language": self.lang}
         facts["no text"] = self.missing_text
-        return Card(
-            title=f"{self.source} row {self.row}",
-            facts=facts,
-            grids=[signal_grid(self.signals)],
-            text=self.text,
-        )
+        return document_card(self, facts)
 
 
 def signals_of(document: Mapping[str, Any]) -> dict[str, float]:

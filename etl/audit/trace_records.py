@@ -8,8 +8,7 @@ from typing import Any, Final
 from etl import schemas
 from etl.audit.limits import FailedLimit
 from etl.delta.table import Table
-from etl.html.card import Card, cards_html
-from etl.html.grid import signal_grid
+from etl.html.card import Card, cards_html, document_card
 from etl.lake.commit_info import find_record
 from etl.stages import DedupParagraphs
 
@@ -161,12 +160,7 @@ class Trace:
         if self.shuffled is not None:
             facts["shuffled"] = _location(self.shuffled)
         facts["no text"] = self.missing_text
-        return Card(
-            title=f"{self.source} row {self.row}",
-            facts=facts,
-            grids=[signal_grid(self.signals)],
-            text=self.text,
-        )
+        return document_card(self, facts)
 
 
 def _location(location: RowLocation) -> str:

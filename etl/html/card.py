@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-from etl.html.grid import Grid
+from etl.html.grid import Grid, signal_grid
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +35,29 @@ def cards_html(*cards: Card) -> str:
     from etl.html.environment import environment  # only a notebook needs Jinja
 
     return environment("etl.html").get_template("cards.html").render(cards=cards)
+
+
+class Described(Protocol):
+    """A document with an address, its signals, and a text if it is known."""
+
+    @property
+    def source(self) -> str: ...  # noqa: D102 - as in ``documents``, like the others
+    @property
+    def row(self) -> int: ...  # noqa: D102
+    @property
+    def signals(self) -> Mapping[str, float]: ...  # noqa: D102
+    @property
+    def text(self) -> str | None: ...  # noqa: D102
+
+
+def document_card(document: Described, facts: Mapping[str, object]) -> Card:
+    """Return the card of a document: its address, some facts, its signals and its text."""
+    return Card(
+        title=f"{document.source} row {document.row}",
+        facts=facts,
+        grids=[signal_grid(document.signals)],
+        text=document.text,
+    )
 
 
 class HasCard(Protocol):

@@ -21,9 +21,8 @@ def choose_part(splits: Iterable[Split], source: Source) -> Iterator[Split]:
     from its start.
     """
     pieces = _countable(splits)
-    if source.share is not None:
+    if (share := source.share) is not None:
         for split in pieces:
-            share = source.share
             most = max(int(split.work * share), 1)
             yield replace(split, bytes=int(split.bytes * share), max_text_bytes=most)
     elif source.limit is not None:

@@ -7,7 +7,6 @@ from typing import Final
 
 import numpy as np
 import polars as pl
-import pyarrow.parquet as pq
 
 from etl import schemas, storage
 from etl.audit.duplicates.duplicate_report import DuplicateReport, duplicates
@@ -22,6 +21,7 @@ from etl.audit.report_records import LakeReport
 from etl.audit.sampled_rows import shuffled_files
 from etl.audit.shown_documents import Documents
 from etl.audit.tune.rejudge import StoredFilter
+from etl.delta.data_file import read_columns
 from etl.delta.table import Table
 from etl.lake.releases import tables_at
 from etl.recipe.yaml_file import as_yaml
@@ -94,8 +94,7 @@ def _lengths(tokens: Table) -> Distribution | None:
     for number, file in enumerate(shuffled_files(files, seed=0)):
         if number == _LENGTH_FILES or parts.total() >= _LENGTH_ROWS:
             break
-        with storage.open_input(storage.join(tokens.url, file["path"])) as source:
-            rows = pq.ParquetFile(source).read(columns=["num_tokens"], use_threads=False)
+        rows = read_columns(storage.join(tokens.url, file["path"]), ["num_tokens"])
         parts.update(dict(pl.DataFrame(rows)["num_tokens"].value_counts().iter_rows()))
     if not parts:
         return None

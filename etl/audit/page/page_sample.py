@@ -16,11 +16,8 @@ MAX_ROWS: Final = 60_000
 """Rows read of each verdict; shares are then exact to about half a percentage point."""
 
 _MAX_FILES: Final = 64
-_SIZES: Final = (
-    "num_chars",
-    "num_segments",
-    "num_words",
-)  # columns to estimate tokens from, best first
+# Columns to estimate tokens from, best first.
+_SIZES: Final = ("num_chars", "num_segments", "num_words")
 
 
 @dataclass(frozen=True, kw_only=True)
