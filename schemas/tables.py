@@ -18,7 +18,7 @@ RELEASED_TABLES: Final[tuple[TableName, ...]] = (
 """The tables whose versions a release names: all but ``keys``, which only runs read."""
 
 ADDRESS = ("source", "row")
-"""The columns that identify a row: the URI of the input file and the ordinal of the record (from 0)."""
+"""The columns that identify a row: the URI of the input file and the number of the record in it."""
 
 VERDICTS = ("kept", "rejected")
 """The values of the partition column ``verdict`` of ``documents``."""
@@ -158,7 +158,7 @@ documents; null for CUT and SHORT. Without the column, no similarity is an estim
 COLUMN_CONTENT: Final[Mapping[str, str]] = {
     "id": "the user's id of the document",
     "source": "the URI of the input file",
-    "row": "the ordinal of the record in the file, from 0",
+    "row": "the number of the record in the file: its ordinal from 0, or in WARC files its byte offset",
     "text": "the text after all transforms; of a rejected document, only if the recipe stores it",
     "url": "where the document was published",
     "lang": "the detected language, a code of ISO 639",

@@ -23,7 +23,7 @@ from etl.lake.work_units import WorkUnit, kept_units
 from etl.stages.dedup import DedupStage
 
 ROW_BITS = 40
-"""Bits of the row in an address: a file has fewer than 2^40 rows, and a lake fewer than 2^23 files."""
+"""Bits of the row in an address: row numbers are below 2^40, and a lake fewer than 2^23 files."""
 
 
 FILES_PER_DUPLICATES_FILE = 64

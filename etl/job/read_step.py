@@ -72,7 +72,7 @@ def _commit_fused_tokens(run: RunContext, results: Sequence[WorkResult], tokens:
 
 
 def numbered_splits(run: RunContext) -> Iterator[Split]:
-    """Yield the splits to read, with the ordinals of their first records.
+    """Yield the splits to read, with the row numbers of their first records.
 
     Leaves out files whose records could not all be counted.
     """
@@ -107,7 +107,7 @@ def _count(split: Split, _index: int) -> int:
 
 
 class _FirstRows:
-    """A lookup from a split to the ordinal of its first record, in 24 bytes per split."""
+    """A lookup from a split to the row number of its first record, in 24 bytes per split."""
 
     def __init__(
         self, documents: Ledger, splits: SpilledList[Split], counts: npt.NDArray[np.int64]

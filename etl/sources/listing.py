@@ -23,6 +23,9 @@ from etl.sources.trial import choose_part
 _CONCURRENT_FOOTERS = 16
 _FILES_PER_CHUNK = 1024
 _MAX_SPLITS = 1_000_000  # about; chosen here: each takes 2 ms of the driver and its scheduler
+_MAX_SEARCHES = (
+    20_000  # about, for a member where a file is cut; chosen here: a minute at 50 ms a request
+)
 
 
 @dataclass(frozen=True)
@@ -74,9 +77,9 @@ def list_source(source: Source, before: ReadBefore | None = None) -> SourceListi
             hint="remove source.version, or set source.path to the URL of a Delta table",
         )
     removed = {uri: what for uri, what in removed.items() if uri not in files}
-    split_bytes = max(source.split_bytes, _coarser_split_bytes(files.values()))
-    source = source.model_copy(update={"split_bytes": split_bytes})
-    splits = _cut_files(iter(files.values()), source, before)
+    work = sum(file.work for file in files.values())
+    source, packed = (_coarser(source, work // most) for most in (_MAX_SPLITS, _MAX_SEARCHES))
+    splits = _cut_files(iter(files.values()), source, packed, before)
     if source.limit is not None or source.share is not None:
         splits = choose_part(splits, source)
     return SourceListing(splits, removed, moves)
@@ -113,23 +116,25 @@ def number_splits(splits: Iterable[Split], counts: Iterable[int | None]) -> Iter
         row = None if row is None or count is None else row + count
 
 
-def _coarser_split_bytes(files: Iterable[Split]) -> int:
-    """Return the split size at which the files make about a million splits.
-
-    It exceeds the default of 32 MB beyond 32 TB of text, by estimate from the sizes of the files.
-    """
-    return sum(file.work for file in files) // _MAX_SPLITS
+def _coarser(source: Source, split_bytes: int) -> Source:
+    """Return a source with splits of at least this size: 32 TB of text exceed the default at a million."""
+    return source.model_copy(update={"split_bytes": max(source.split_bytes, split_bytes)})
 
 
 def _cut_files(
-    files: Iterator[Split], source: Source, before: ReadBefore | None
+    files: Iterator[Split], source: Source, packed: Source, before: ReadBefore | None
 ) -> Iterator[Split]:
-    """Yield the pieces of files; those of files that were read completely cost no request."""
+    """Yield the pieces of files; those of files that were read completely cost no request.
+
+    ``packed`` is the source with the split size of compressed files, of which each cut costs a request.
+    """
 
     def cut(whole: Split, known: Sequence[KnownPart]) -> list[Split]:
         if is_complete(known):
             return [replace(whole, start=k.start, stop=k.stop, first_row=None) for k in known]
-        return FORMATS[whole.format].cut(whole, source, known)
+        return FORMATS[whole.format].cut(
+            whole, source if whole.compression is None else packed, known
+        )
 
     with ThreadPoolExecutor(_CONCURRENT_FOOTERS) as pool:
         while chunk := list(islice(files, _FILES_PER_CHUNK)):

@@ -149,14 +149,14 @@ def convert_write_errors(uri: str) -> Iterator[None]:
         raise _write_error(uri, error) from error
 
 
-def read_bytes(uri: str) -> bytes | None:
-    """Return the content of a small file, or None if it does not exist.
+def read_bytes(uri: str, start: int | None = None, stop: int | None = None) -> bytes | None:
+    """Return the content of a small file, or of a range of any, by one request; None if there is no file.
 
     Raises StorageError if the file cannot be read.
     """
     fs = filesystem(uri)
     try:
-        return bytes(call(fs, "cat_file", uri))
+        return bytes(call(fs, "cat_file", uri, start=start, end=stop))
     except FileNotFoundError:
         return None
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Commands that read a lake start fast: they load neither pandas, pyarrow's datasets nor any reader of input."""
+"""Commands that read a lake start fast: without pandas, pyarrow's datasets, Dask and readers of input."""
 
 import subprocess
 import sys

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -58,7 +59,10 @@ def test_a_crawl_becomes_documents(client: Client, crawl: UPath, place: UPath) -
         stages=[{"extract": {"seconds": 0.3}}],
     )
     assert run(recipe, cluster=client).ok
-    documents = {(Path(str(r["source"])).name, r["row"]): r for r in rows(recipe.lake, "documents")}
+    by_file: dict[str, list[dict[str, Any]]] = {}
+    for each in sorted(rows(recipe.lake, "documents"), key=lambda each: each["row"]):
+        by_file.setdefault(Path(str(each["source"])).name, []).append(each)
+    documents = {(name, n): each for name, some in by_file.items() for n, each in enumerate(some)}
     for name in ("a.warc.gz", "b.warc.wet.gz", "c.parquet"):
         assert [documents[name, number]["text"] for number in range(5)] == [
             prose(number) for number in range(5)
@@ -80,6 +84,6 @@ def test_a_crawl_becomes_documents(client: Client, crawl: UPath, place: UPath) -
     assert documents["a.warc.gz", 0]["extract_html_chars"] == page
     assert documents["c.parquet", 0]["extract_html_chars"] == page
 
-    [followed] = trace(str(recipe.lake), source=str(crawl / "a.warc.gz"), row=7)
+    [followed] = trace(str(recipe.lake), source=str(crawl / "a.warc.gz"), row=others[7]["row"])
     assert (followed.id, followed.url) == ("<urn:uuid:7>", "https://example.org/7")
     assert followed.reason == "extract.timeout"

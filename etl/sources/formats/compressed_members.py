@@ -42,11 +42,14 @@ class _Unpacker(Protocol):
 class CompressedMembers:
     """The content of a file as a stream that stops at damage and can resume after it.
 
-    The compression is detected from the first bytes. Raises SourceError if a zstd file starts with a
-    dictionary that cannot be used.
+    The compression is detected from the first bytes. Of a compressed file, ``start`` and ``stop`` choose the
+    members that start there or later, and before there; ``stop`` is the start of a member. Raises
+    SourceError if a zstd file starts with a dictionary that cannot be used.
     """
 
-    def __init__(self, file: pa.NativeFile, *, uri: str) -> None:
+    def __init__(
+        self, file: pa.NativeFile, *, uri: str, start: int = 0, stop: int | None = None
+    ) -> None:
         self.damage: str | None = None
         """A description of the damage at which the stream stopped, or None."""
         self.offset = 0
@@ -56,12 +59,15 @@ class CompressedMembers:
         self._file = file
         self._buffer = b""  # compressed bytes
         self._index = 0  # the first unused byte of the buffer
-        self._buffer_offset = 0  # of the buffer in the file
-        self._member_offset = 0  # of the current member in the file
-        self._members = [(0, 0)]  # where members start: in the content, in the file
+        self._buffer_offset = start  # of the buffer in the file
+        self._member_offset = start  # of the current member in the file
+        self._members = [(0, start)]  # where members start: in the content, in the file
         self._returned = 0  # bytes of the member that were returned before it was read again
         self._unpacker: _Unpacker | None = None
         self._new_unpacker, self._magic = _detect_compression(file, uri)
+        self._uri, self._stop = uri, stop
+        if start:
+            file.seek(start)
         self._step_bytes = 0  # given to the unpacker at a time
 
     def read(self) -> bytes:
@@ -92,6 +98,10 @@ class CompressedMembers:
     def starts_member(self, first: int, last: int) -> bool:
         """Return whether a compressed member is known to start at one of some offsets in the content."""
         return self._new_unpacker is not None and first <= self._find_member(last)[0] <= last
+
+    def file_offset(self, offset: int) -> int:
+        """Return the byte of the file at which an offset in the content is, or its member starts."""
+        return offset if self._new_unpacker is None else self._find_member(offset)[1]
 
     def forget(self, offset: int) -> None:
         """Note that ``rewind`` is not called for an earlier offset."""
@@ -137,6 +147,8 @@ class CompressedMembers:
                 if self._buffer[self._index] == 0 and not self._buffer[self._index :].strip(b"\0"):
                     self._index = len(self._buffer)  # padding, which gzip ignores too
                     continue
+                if self._is_at_stop(self._buffer_offset + self._index):
+                    return b""
                 self._member_offset = self._buffer_offset + self._index
                 self._members.append((self.offset, self._member_offset))
                 del self._members[:-_MAX_MEMBERS]
@@ -145,6 +157,18 @@ class CompressedMembers:
             if content := self._unpack_step(self._unpacker):
                 return content
         return b""
+
+    def _is_at_stop(self, offset: int) -> bool:
+        """Return whether a member does not belong to the piece that is read."""
+        if self._stop is None or offset < self._stop:
+            return False
+        if offset > self._stop:
+            raise SourceError(
+                f"the file was cut at byte {self._stop}, where no member starts",
+                where=self._uri,
+                hint="set source.split_bytes to more than four times the size of the file",
+            )
+        return True
 
     def resume(self) -> bool:
         """Skip to the next member that starts with a record; return False if there is none."""

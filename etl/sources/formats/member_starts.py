@@ -1,19 +1,20 @@
 """Where a compressed file can be cut: at the starts of its gzip members or zstd frames.
 
 A zstd file may end with a seek table, which lists its frames and their text. Other files are searched for the
-first member after each point where they should be cut, in ``_SEARCH_BYTES``; one whose members are longer is
-not cut. The magic bytes of a member may occur inside compressed data too, so what follows them must be
-decompressed without an error. Whether a member starts there is certain only after the piece before it was
-read to that byte: a piece that ends inside a member is reported as truncated.
+first member after each point where they should be cut, several at a time, in a part of ``_SEARCH_BYTES``; one
+whose members are longer is not cut. The magic bytes of a member may occur inside compressed data too, so what
+follows them must be decompressed without an error. Whether a member starts there is certain only after the
+piece before it was read to that byte: a piece that ends inside a member is reported as truncated.
 """
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from itertools import accumulate
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import accumulate, islice
 from struct import iter_unpack, unpack
 from typing import Any
 
-import pyarrow as pa
 import zstandard
 from isal import isal_zlib
 
@@ -21,9 +22,10 @@ from etl import storage
 from etl.errors import StorageError
 from etl.sources.split import TEXT_RATIO, Split
 
-# Chosen here. bgzip writes 64 KB, pzstd and t2sz 1 to 8 MB of text per member; a remote request of 1 MB takes
-# as long as a small one.
-_SEARCH_BYTES = 1 << 20
+# Chosen here, for the first request and the second. bgzip writes 64 KB of text per member, pzstd and t2sz 1
+# to 8 MB, and a crawler one page.
+_SEARCH_BYTES = (1 << 16, 1 << 20)
+_SEARCHES = 16  # at a time: they wait for storage
 # Of a member are decompressed to see whether it is one, or all of it: more than the header of a gzip member
 # (65 KB) or the first block of a zstd frame (128 KB) needs, which may have any content.
 _CHECK_BYTES = (1 << 17) + (1 << 12)
@@ -41,20 +43,20 @@ _DAMAGE: Any = (
 )  # isal's type stubs declare its error as an instance
 
 
-def find_cuts(whole: Split, split_bytes: int) -> list[int]:
-    """Return the bytes of a compressed file at which pieces of about ``split_bytes`` of text may begin.
+def find_cuts(whole: Split, split_bytes: int, *, content: bytes = b"") -> list[int]:
+    """Return the bytes of a file at which pieces of about ``split_bytes`` of text may begin.
 
-    These are none if the file is small, has one member, or cannot be read; reading it reports the error.
+    ``content`` is what the content of a member must start with. There are none if the file is small, has one
+    member, is not compressed, or cannot be read; reading it reports the error.
     """
     step = max(split_bytes // TEXT_RATIO, 1)
-    if whole.size <= step:
+    if whole.compression is None or whole.size <= step:
         return []
     try:
-        with storage.open_input(whole.uri) as file:
-            if whole.compression == "zstd" and (frames := _read_seek_table(file, whole.size)):
-                return _by_text(frames, split_bytes)
-            return list(_search(file, whole, step))
-    except (StorageError, pa.ArrowException, OSError):
+        if whole.compression == "zstd" and not content and (frames := _read_seek_table(whole)):
+            return _by_text(frames, split_bytes)
+        return list(_search(whole, step, content))
+    except StorageError:
         return []
 
 
@@ -70,51 +72,64 @@ def _by_text(frames: list[tuple[int, int]], split_bytes: int) -> list[int]:
     return sorted({starts[index] for index in wanted if starts[index] < starts[-1]})
 
 
-def _read_seek_table(file: pa.NativeFile, size: int) -> list[tuple[int, int]]:
+def _read_seek_table(whole: Split) -> list[tuple[int, int]]:
     """Return the compressed size of each frame and that of its text; none without a valid table."""
-    if size < _FOOTER_BYTES:
+    size = whole.size
+    footer = _read(whole, max(size - _FOOTER_BYTES, 0), size)
+    if len(footer) < _FOOTER_BYTES:
         return []
-    count, flags, magic = unpack("<IBI", file.read_at(_FOOTER_BYTES, size - _FOOTER_BYTES))
+    count, flags, magic = unpack("<IBI", footer)
     entry_bytes = 12 if flags & 0x80 else 8
     table_bytes = 8 + count * entry_bytes + _FOOTER_BYTES
     if magic != _FOOTER_MAGIC or count > _MAX_FRAMES or table_bytes > size:
         return []
-    table = file.read_at(table_bytes - _FOOTER_BYTES, size - table_bytes)
+    table = _read(whole, size - table_bytes, size - _FOOTER_BYTES)
     if unpack("<II", table[:8]) != (_TABLE_MAGIC, table_bytes - 8):
         return []
     frames = [(each[0], each[1]) for each in iter_unpack("<III"[: 1 + entry_bytes // 4], table[8:])]
     return frames if sum(packed for packed, _ in frames) + table_bytes == size else []
 
 
-def _search(file: pa.NativeFile, whole: Split, step: int) -> Iterator[int]:
+def _search(whole: Split, step: int, content: bytes) -> Iterator[int]:
     """Yield the first member after each multiple of ``step``, until one has none near it."""
-    last = 0
-    for point in range(step, whole.size, step):
-        if point <= last:
-            continue
-        start = _find_member(file, whole, point)
-        if start is None:
-            return
-        yield start
-        last = start
+    points = iter(range(step, whole.size, step))
+    last, at_once = 0, 1  # a file of one member costs one search
+    with ThreadPoolExecutor(_SEARCHES) as pool:
+        while some := list(islice(points, at_once)):
+            found = pool.map(partial(_find_member, whole, content), some)
+            for point, start in zip(some, found, strict=True):
+                if start is None:
+                    return
+                if point > last:
+                    yield start
+                    last = start
+            at_once = _SEARCHES
 
 
-def _find_member(file: pa.NativeFile, whole: Split, offset: int) -> int | None:
+def _find_member(whole: Split, content: bytes, offset: int) -> int | None:
     """Return where the first member at or after an offset starts; None if none is found."""
     assert whole.compression is not None
     magic = _MAGIC[whole.compression]
-    content = bytes(file.read_at(_SEARCH_BYTES + _CHECK_BYTES, offset))
-    at = content.find(magic, 0, _SEARCH_BYTES)
-    while at >= 0:
-        is_end = offset + len(content) >= whole.size
-        if _is_member(content[at : at + _CHECK_BYTES], magic, is_end=is_end):
-            return offset + at
-        at = content.find(magic, at + 1, _SEARCH_BYTES)
+    for search_bytes in _SEARCH_BYTES:
+        packed = _read(whole, offset, offset + search_bytes + _CHECK_BYTES)
+        is_end = offset + len(packed) >= whole.size
+        at = packed.find(magic, 0, search_bytes)
+        while at >= 0:
+            if _is_member(packed[at : at + _CHECK_BYTES], magic, content, is_end=is_end):
+                return offset + at
+            at = packed.find(magic, at + 1, search_bytes)
     return None
 
 
-def _is_member(content: bytes, magic: bytes, *, is_end: bool) -> bool:
-    """Return whether some bytes are decompressed without an error, and another member follows if it ends."""
+def _read(whole: Split, start: int, stop: int) -> bytes:
+    return storage.read_bytes(whole.uri, start, min(stop, whole.size)) or b""
+
+
+def _is_member(packed: bytes, magic: bytes, content: bytes, *, is_end: bool) -> bool:
+    """Return whether some bytes are decompressed without an error, and another member follows if it ends.
+
+    What they contain must start with ``content``.
+    """
     is_gzip = magic == _MAGIC["gzip"]
     unpacker: Any = (
         isal_zlib.decompressobj(wbits=31)
@@ -122,14 +137,16 @@ def _is_member(content: bytes, magic: bytes, *, is_end: bool) -> bool:
         else zstandard.ZstdDecompressor().decompressobj()
     )
     try:
-        for first in range(0, len(content), _STEP_BYTES):
-            unpacker.decompress(content[first : first + _STEP_BYTES])
+        for first in range(0, len(packed), _STEP_BYTES):
+            text = unpacker.decompress(packed[first : first + _STEP_BYTES])
+            if first == 0 and not text.startswith(content):
+                return False
             if unpacker.eof:
-                rest = unpacker.unused_data + content[first + _STEP_BYTES :]
+                rest = unpacker.unused_data + packed[first + _STEP_BYTES :]
                 return _may_follow(rest, magic)
     except _DAMAGE:
         return False
-    return not is_end or len(content) == _CHECK_BYTES
+    return not is_end or len(packed) == _CHECK_BYTES
 
 
 def _may_follow(rest: bytes, magic: bytes) -> bool:

@@ -1,8 +1,10 @@
 """Reader for WARC and WET files: one document per response, resource or conversion record.
 
-``row`` counts these records in a file from 0, including damaged stretches. Other records (warcinfo, request,
-metadata, revisit, continuation) are not documents, so a WAT file has none. ``id`` is WARC-Record-ID, ``url``
-WARC-Target-URI, and ``source.columns`` is ignored. ``text`` is the page as sent, usually HTML.
+``row`` is the byte of the file at which the record or its compressed member starts, as in a CDX index. Of
+several records in one member, the second has the next number, and so on. Records of other types (warcinfo,
+request, metadata, revisit, continuation) are not documents, so a WAT file has none. ``id`` is
+WARC-Record-ID, ``url`` WARC-Target-URI, and ``source.columns`` is ignored. ``text`` is the page as sent,
+usually HTML.
 ``source.metadata`` may name any of these; ``all`` keeps those that are known:
 
 ============ ===================================================================================
@@ -22,20 +24,23 @@ separates these too, under ``crawldiagnostics``), ``source.not_text``, ``source.
 of the characters), ``source.malformed`` (no HTTP header), ``source.too_large``, ``source.damaged`` (a
 stretch of the file that cannot be read; reading continues after it).
 
-A file cannot be cut into splits. Memory holds one record, of at most ``2 * max_text_bytes``.
+A compressed file is cut between members that start with a record (see ``member_starts.py``), an uncompressed
+one is not cut. Memory holds one record, of at most ``2 * max_text_bytes``.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
 from etl import storage
 from etl.errors import SourceError
-from etl.sources.formats import whole_files
+from etl.sources.formats import member_starts, whole_files
 from etl.sources.formats.compressed_members import CompressedMembers
 from etl.sources.formats.warc_payload import extract_payload
 from etl.sources.formats.warc_records import Record, read_records
+from etl.sources.parts import KnownPart, cut_at
 from etl.sources.records import RecordBuffer, to_json
 from etl.sources.settings import Source
 from etl.sources.split import Split
@@ -43,8 +48,7 @@ from etl.sources.split import Split
 EXTENSIONS: tuple[str, ...] = (".warc", ".wet", ".wat")
 COMPRESSIBLE: bool = True
 
-cut = whole_files.keep_whole  # row numbers count damaged stretches too, which only reading finds
-count_records = whole_files.refuse_to_count
+count_records = whole_files.refuse_to_count  # row numbers do not depend on the records before
 
 DOCUMENT_TYPES = ("response", "resource", "conversion")
 """The types of records that are documents."""
@@ -58,27 +62,56 @@ _METADATA_FIELDS = {
 }
 
 
+def cut(whole: Split, source: Source, known: Sequence[KnownPart]) -> list[Split]:
+    """Cut a compressed file at multiples of ``split_bytes``; a piece has the members that start in it."""
+    starts = member_starts.find_cuts(whole, source.split_bytes, content=b"WARC/")
+    pieces = cut_at(starts, known)
+    if len(pieces) == 1:
+        return [whole]
+    return [
+        replace(
+            whole,
+            start=start,
+            stop=stop,
+            first_row=start,
+            bytes=(whole.size if stop is None else stop) - start,
+        )
+        for start, stop in pieces
+    ]
+
+
 def read(split: Split, source: Source, *, batch_bytes: int) -> Iterator[pa.Table]:
-    """Yield the file's documents as tables of schema RAW; raise SourceError if it has no record."""
-    row, is_warc, buffer = 0, False, RecordBuffer(split.uri, max_bytes=batch_bytes)
+    """Yield the documents of a piece as tables of schema RAW; raise SourceError if a file has no record."""
+    row, is_warc, buffer = -1, False, RecordBuffer(split.uri, max_bytes=batch_bytes)
     with storage.open_input(split.uri) as file:
-        content = CompressedMembers(file, uri=split.uri)
+        content = CompressedMembers(file, uri=split.uri, start=split.start, stop=split.stop)
         for record in read_records(content, max_bytes=source.max_record_bytes):
             is_warc = is_warc or bool(record.fields)
             kind = record.fields.get("warc-type", "").lower()
             if record.problem != "damaged" and kind not in DOCUMENT_TYPES:
                 continue
+            row = max(row + 1, record.offset)
+            _check_row(row, split)
             _add(record, row, source, buffer)
-            row += 1
             if is_warc and buffer.is_full:
                 yield from buffer.flush()
-    if row and not is_warc:
+    if row >= 0 and not is_warc and split.is_whole:
         raise SourceError(
             "the file is not a WARC file: it has no record",
             where=split.uri,
             hint="unpack WACZ files and convert ARC files first (`warcio recompress`), or leave it out",
         )
     yield from buffer.flush()
+
+
+def _check_row(row: int, split: Split) -> None:
+    """Raise SourceError if a row number may be that of a record in the next piece of the file."""
+    if split.stop is not None and row >= split.stop:
+        raise SourceError(
+            f"the members before byte {split.stop} have more records than bytes",
+            where=split.uri,
+            hint="leave the file out",
+        )
 
 
 def _add(record: Record, row: int, source: Source, buffer: RecordBuffer) -> None:

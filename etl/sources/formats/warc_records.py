@@ -37,6 +37,7 @@ class Record(NamedTuple):
     block: bytes = b""
     problem: str | None = None  # damaged | too_large
     error: str = ""  # the problem in words
+    offset: int = 0  # the byte of the file at which the record, or its compressed member, starts
 
 
 def read_records(content: CompressedMembers, *, max_bytes: int) -> Iterator[Record]:
@@ -61,7 +62,8 @@ class _Reader:
                 return
             else:
                 if not self._damage_reported:
-                    yield Record(problem="damaged", error=self._content.damage)
+                    offset = self._content.file_offset(self._content.offset)
+                    yield Record(problem="damaged", error=self._content.damage, offset=offset)
                 self._damage_reported = False
                 if not self._content.resume():
                     return
@@ -78,13 +80,17 @@ class _Reader:
                 return
 
     def _read_record(self) -> Record:
-        self._content.forget(self._content.offset - len(self._buffer))
+        begin = self._content.offset - len(self._buffer)
+        self._content.forget(begin)
+        offset = self._content.file_offset(begin)
         end = self._header_end()
         if end is None:
             error = "no record starts here"
-            return self._skip_damage(Record(header=_excerpt(self._buffer), error=error))
+            return self._skip_damage(
+                Record(header=_excerpt(self._buffer), error=error, offset=offset)
+            )
         header = self._buffer[:end].decode("utf-8", "replace").strip()
-        record = Record(header=header, fields=_fields(header))
+        record = Record(header=header, fields=_fields(header), offset=offset)
         length = record.fields.get("content-length", "")
         if not (length.isascii() and length.isdigit() and len(length) < 19):
             return self._skip_damage(record, f"the content length {length!r} is not a valid number")
