@@ -71,8 +71,9 @@ docs: $(INSTALLED)  ## regenerate docs/reference and the JSON Schema, and build 
 bench: $(INSTALLED)  ## measure the throughput of the kernels, the pipeline and the loader
 	$(BIN)/python benchmarks/throughput.py
 
-dist: $(INSTALLED)  ## build the source distribution and the wheel, which has compiled kernels on x86-64
-	TOKENLAKE_SHIP_KERNELS=1 $(BIN)/python -m build --no-isolation
+dist: $(INSTALLED)  ## build the source distribution, a wheel, and on Linux for x86-64 another with compiled kernels
+	$(BIN)/python -m build --no-isolation
+	TOKENLAKE_SHIP_KERNELS=1 $(BIN)/python -m build --no-isolation --wheel
 
 fuzz: $(INSTALLED)  ## fuzz every reader and the recipe loader, FUZZ_SECONDS each
 	-$(BIN)/pip install --quiet -c constraints.txt --only-binary :all: -e '.[fuzz]'

@@ -7,7 +7,6 @@ import os
 import platform
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 
 from setuptools import setup
@@ -15,10 +14,12 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
 
 SHIPPED = "x86-64-v3"  # etl.kernels.shipped reads the files on machines that have all of it
-HAS_KERNELS = os.environ.get("TOKENLAKE_SHIP_KERNELS") == "1" and platform.machine() in (
-    "x86_64",
-    "AMD64",
+HAS_KERNELS = os.environ.get("TOKENLAKE_SHIP_KERNELS") == "1" and (
+    platform.system() == "Linux" and platform.machine() == "x86_64"
 )
+# Package indexes refuse ``linux_x86_64``. Kernels are data for numba, which resolves their few symbols of the
+# C library (memcpy, memset, expf) when it loads them, so they run wherever numba does: this is its own tag.
+PLATFORM = "manylinux_2_28_x86_64"
 
 
 class BuildPackage(build_py):
@@ -47,8 +48,7 @@ class BuildWheel(bdist_wheel):
         """Return the tag: no ABI of Python, since no module is an extension."""
         if not HAS_KERNELS:
             return super().get_tag()
-        system = sysconfig.get_platform().replace("-", "_").replace(".", "_")
-        return f"cp{sys.version_info.major}{sys.version_info.minor}", "none", system
+        return f"cp{sys.version_info.major}{sys.version_info.minor}", "none", PLATFORM
 
 
 setup(cmdclass={"build_py": BuildPackage, "bdist_wheel": BuildWheel})
