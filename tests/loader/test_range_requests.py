@@ -162,7 +162,7 @@ def test_parts_cover_a_lane_and_depend_only_on_the_table(
     lake = make_lake(tmp_path_factory.mktemp("table"), shape)
     dataset = TokenDataset(lake, seq_len=1, shuffle=Shuffle(run_tokens=run_tokens))
     index, plan = dataset._index, dataset._plan
-    runs = plan.runs()
+    runs = np.append(plan.runs(), len(index.group_tokens))
 
     def parts_of(groups):
         tokens = int(index.group_tokens[groups].sum())
@@ -210,7 +210,8 @@ def test_requests_to_a_large_table_have_four_to_eight_megabytes(bytes_per_token)
     total = int(files.sum())
     plan = EpochPlan(counts, 2048, 0, Shuffle(lanes=16).resolved(total))
     groups, request_bytes = plan.stream(0).groups, Remote().request_bytes
-    parts = RequestParts(index, plan.runs(), groups, first=0, last=total, part_bytes=request_bytes)
+    runs = np.append(plan.runs(), len(counts))
+    parts = RequestParts(index, runs, groups, first=0, last=total, part_bytes=request_bytes)
     requests = np.array([part.stop - part.start for part in parts.parts(int(groups[0]))])
     assert requests.sum() == sizes.sum()
     assert np.median(requests) > 4e6

@@ -30,9 +30,11 @@ class Part(NamedTuple):
 class RequestParts:
     """The parts of the row groups of a lane.
 
-    ``groups`` (n,) int32 are its row groups in its order. The lane has the tokens [``first``, ``last``) of
-    their tokens.
+    ``runs`` are the first row groups of all runs, and the end of the last run; ``groups`` (n,) int32 are the
+    row groups of the lane in its order. The lane has the tokens [``first``, ``last``) of their tokens.
     """
+
+    __slots__ = ("_ends", "_files", "_first", "_groups", "_index", "_last", "_part_bytes", "_units")
 
     def __init__(
         self,
@@ -52,12 +54,11 @@ class RequestParts:
         self._first, self._last = first, last
         files = np.searchsorted(index.first_group, groups, side="right") - 1
         run = np.searchsorted(runs, groups, side="right") - 1
-        run_ends = np.append(runs[1:], len(index.group_tokens))
         # (n, 2): the first row group of the unit of each, and the one after the last.
         self._units = np.stack(
             [
                 np.maximum(runs[run], index.first_group[files]),
-                np.minimum(run_ends[run], index.first_group[files + 1]),
+                np.minimum(runs[run + 1], index.first_group[files + 1]),
             ],
             axis=1,
         )

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from etl import storage
-from etl.delta.page_marks import find_marks, parse_marks
+from etl.delta.page_marks import find_marks, parse_marks, thin_marks
 from etl.delta.table import Table
 from etl.errors import LoaderError
 from etl.lake import releases
@@ -42,8 +42,8 @@ CHUNKS = np.dtype([("tokens", _COLUMN), ("num_tokens", _COLUMN), ("has_empty", "
 The codec is -1 if only pyarrow can read the column.
 """
 
-# In a table of more row groups, lanes hold whole row groups, and few begin in one.
-_MAX_MARKED = 1 << 13
+# The marks of all pages of so many tokens take 16 MB. Of a larger table, every nth mark is kept.
+_MARKED_TOKENS = 16 * 10**9
 _UNKNOWN = Chunk(0, 0, 0, -1)
 _MAX_GROUP_TOKENS = (1 << 31) - 1  # the limit of the int32 offsets of list<int32>
 
@@ -65,9 +65,8 @@ class TableIndex:
     vocab_size: int | None = None  # all token ids must be lower, if it is known
     # (F,) int32: the number in its file of the first row group of a section; None: files have one section
     sections: np.ndarray | None = None
-    marks: np.ndarray | None = (
-        None  # (F,) objects: the marks of the pages in the footer; None: not kept
-    )
+    # (F,) objects: the marks of some pages, as in the footer; None: none are kept
+    marks: np.ndarray | None = None
     rows: TableRows | None = None  # of a view: which rows are read, and how often; None: all once
 
     @property
@@ -106,7 +105,7 @@ class TableIndex:
         return None if codec < 0 else Chunk(start, size, full_size, codec)
 
     def page_marks(self, group: int) -> np.ndarray | None:
-        """Return the first token and the offset of each page of a row group, (2, n) int64, if known."""
+        """Return the first token and the offset of some pages of a row group, (2, n) int64, if known."""
         if self.marks is None:
             return None
         file = self.file(group)
@@ -198,7 +197,11 @@ def read_index(lake: str, *, version: int | str | None, remote: Remote) -> Table
     file_tokens = [end or 0 for _, end, _ in files]  # no statistics: a file without rows
     file_bytes = [size for _, _, size in files]
     local = storage.is_local(table.url)
-    read = partial(_read_groups, ranges=None if local else Ranges(remote))
+    read = partial(
+        _read_groups,
+        ranges=None if local else Ranges(remote),
+        every=marked_page(sum(file_tokens)),
+    )
     if local and len(files) <= _FEW_FILES:
         groups = list(map(read, uris, file_tokens, file_bytes))
     else:
@@ -218,9 +221,14 @@ def read_index(lake: str, *, version: int | str | None, remote: Remote) -> Table
         documents,
         np.concatenate([*(chunks for _, chunks, _ in groups), np.empty(0, CHUNKS)]),
         None if local else remote,
-        marks=_as_array([marks for _, _, marks in groups]) if len(tokens) <= _MAX_MARKED else None,
+        marks=_as_array([marks for _, _, marks in groups]),
     )
     return order_by_keys(index) if table.name == "tokens_shuffled" else index
+
+
+def marked_page(num_tokens: int) -> int:
+    """Return the n such that marks of every nth page of a table take little memory."""
+    return 1 + num_tokens // _MARKED_TOKENS
 
 
 def _as_array(values: list[bytes]) -> np.ndarray:
@@ -295,12 +303,13 @@ def _layout(kind: pa.DataType) -> str:
 
 
 def _read_groups(
-    uri: str, file_tokens: int, file_bytes: int, *, ranges: Ranges | None
+    uri: str, file_tokens: int, file_bytes: int, *, ranges: Ranges | None, every: int
 ) -> tuple[np.ndarray, np.ndarray, bytes]:
     """Return the tokens and the non-empty documents of each row group of a file, its chunks and marks.
 
     They are (2, groups) int32, (groups,) CHUNKS and bytes. The tokens come from the statistics of token_end.
-    The documents follow from the number of values, because an empty list counts as one.
+    The documents follow from the number of values, because an empty list counts as one. The marks are every
+    nth of the file.
     """
     footer = read_footer(uri, file_bytes, ranges)
     total, leaf, length = _column_indices(footer) if footer.num_row_groups else (0, 0, 0)
@@ -331,7 +340,7 @@ def _read_groups(
             where=uri,
             hint=VERIFY,
         )
-    return counts, chunks, find_marks(footer.metadata)
+    return counts, chunks, thin_marks(find_marks(footer.metadata), every)
 
 
 def _column_indices(footer: pq.FileMetaData) -> tuple[int, int, int]:
