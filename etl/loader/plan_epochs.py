@@ -25,7 +25,10 @@ def plan_epochs(
     Raises LoaderError if the table is too small, or the arguments do not go together.
     """
     if not isinstance(seq_len, Schedule) and batch_format.pack is not None:
-        settings = unit_shuffle(shuffle, seq_len=seq_len, num_tokens=index.num_tokens)
+        is_remote = index.remote is not None
+        settings = unit_shuffle(
+            shuffle, seq_len=seq_len, num_tokens=index.num_tokens, is_remote=is_remote
+        )
         return plan_units(index, seq_len, seed, settings), settings
     settings = None
     if not isinstance(shuffle, bool) or shuffle:

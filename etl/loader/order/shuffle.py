@@ -80,8 +80,13 @@ class ResolvedShuffle:
 
 
 def _remote_lanes(num_tokens: int) -> int:
-    """Return the default for an object store: a number with many divisors among world sizes."""
-    most = max(num_tokens // _MANY_LANE_TOKENS, min(num_tokens // _FEW_LANE_TOKENS, _FEW_LANES))
+    """Return the default for an object store."""
+    few = min(num_tokens // _FEW_LANE_TOKENS, _FEW_LANES)
+    return divisible_lanes(max(num_tokens // _MANY_LANE_TOKENS, few))
+
+
+def divisible_lanes(most: int) -> int:
+    """Return a number of lanes up to ``most`` that has many divisors among world sizes."""
     return next((lanes for lanes in REMOTE_LANES if lanes <= most), 1)
 
 
