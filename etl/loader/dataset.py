@@ -107,8 +107,8 @@ class TokenDataset(ShardedDataset):
             self._index = replace(self._index, vocab_size=expect.vocab_size)
         self._view = OpenView.of(self._index, view)
         self._index = self._view.index
-        if isinstance(seq_len, Schedule) or format.pack is not None:
-            self._view.check_plain()
+        if format.pack is not None:
+            self._view.check_unpacked()
         self._plans, settings = plan_epochs(
             self._index, seq_len=seq_len, seed=seed, shuffle=shuffle, batch_format=format
         )
@@ -301,7 +301,13 @@ class TokenDataset(ShardedDataset):
                 return PaddedReader(self._index, plan, seq_len=self.seq_len, **options)
             return PackedReader(self._index, plan, **options)
 
-        return self._view.open_reader(open_plain, batch_format or self.format, plan, epoch)
+        return self._view.open_reader(
+            open_plain,
+            batch_format or self.format,
+            plan,
+            epoch=epoch,
+            samples_before=self.samples_before(epoch),
+        )
 
     def locate(self, sample: int, *, epoch: int | None = None) -> list[find_documents.DocumentSpan]:
         """Return the documents behind a sample of an epoch, by default the current one.
