@@ -34,8 +34,8 @@ from token_data import CACHE, Corpus, corpus, data_folder, write_table
 from torch.utils.data import DataLoader
 
 from etl.loader import Remote, Shard, Shuffle, TokenDataset
+from etl.loader.fetch.footers import marked_page
 from etl.loader.fetch.range_requests import Ranges
-from etl.loader.fetch.table_index import marked_page
 from etl.loader.order.epoch import EpochPlan
 from etl.loader.order.evenness import variance_ratio
 from etl.loader.steps import divide_step

@@ -1,9 +1,9 @@
 """Plan the epochs of a table: which kind of samples, with which settings of the shuffle."""
 
 from etl.errors import LoaderError
-from etl.loader.batches.best_fit import plan_units
 from etl.loader.batches.document_boundaries import Format
 from etl.loader.batches.padded import plan_documents
+from etl.loader.batches.plan_units import plan_units
 from etl.loader.fetch.table_index import TableIndex
 from etl.loader.order.epoch import EpochPlan
 from etl.loader.order.schedule import Schedule

@@ -8,8 +8,9 @@ import pytest
 
 from etl.delta.page_marks import thin_marks
 from etl.loader import Shuffle
+from etl.loader.fetch.footers import CHUNKS, marked_page
 from etl.loader.fetch.request_parts import RequestParts
-from etl.loader.fetch.table_index import CHUNKS, TableIndex, marked_page
+from etl.loader.fetch.table_index import TableIndex
 from etl.loader.order.epoch import EpochPlan
 from etl.loader.steps import divide_step
 

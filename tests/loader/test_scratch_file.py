@@ -132,10 +132,9 @@ def test_the_units_of_many_lanes_take_little_memory(tmp_path, is_mixture):
     lake = make_lake(tmp_path, [[[1000] * 4 for _ in range(2 * lanes * unit_tokens // 4000)]])
     shuffle = Shuffle(lanes=lanes, block_tokens=unit_tokens, run_tokens=unit_tokens // 8)
     dataset = TokenDataset(lake, seq_len=1000, shuffle=shuffle, format=Format(pack="best_fit"))
-    if is_mixture:
-        dataset = TokenMixture({"only": dataset}, weights={"only": 1})
+    mixture = TokenMixture({"only": dataset}, weights={"only": 1})
     tracemalloc.start()
-    for _ in dataset.batches(lanes):
+    for _ in (mixture if is_mixture else dataset).batches(lanes):
         pass
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()

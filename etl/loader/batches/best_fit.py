@@ -6,83 +6,24 @@ when a batch needs them. See ``order/best_fit.py`` for units and windows.
 Shape suffixes: B rows of a batch, S tokens of a window, R runs, U units.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
-from etl.errors import LoaderError
 from etl.loader.batches.document_boundaries import IGNORED, Batch, Format
 from etl.loader.batches.lane_reader import LaneReader
-from etl.loader.fetch.document_lengths import read_lengths
 from etl.loader.fetch.read_ahead import open_lanes
 from etl.loader.fetch.scratch_file import PageFile
 from etl.loader.fetch.selected_row_groups import open_row_groups
 from etl.loader.fetch.table_index import TableIndex
 from etl.loader.fetch.token_stream import MarksOf, TokenStream
-from etl.loader.order.best_fit import UnitWindows, divide, interleave
-from etl.loader.order.epoch import EpochPlan, EpochStream
-from etl.loader.order.shuffle import ResolvedShuffle
-from etl.loader.order.unit_plan import UnitPlan, default_unit_tokens, divide_into_strands
+from etl.loader.order.best_fit import UnitWindows
+from etl.loader.order.epoch import EpochStream
+from etl.loader.order.unit_plan import UnitPlan
 
 _LATE_WINDOWS = 16  # of a lane: how far a mixture takes samples out of order
-
-
-def plan_units(
-    index: TableIndex, seq_len: int, seed: int, shuffle: ResolvedShuffle | None
-) -> UnitPlan:
-    """Read the lengths of all documents, and return the order of their best-fit windows.
-
-    Raises LoaderError if the table has no tokens.
-    """
-    if seq_len < 1:
-        raise LoaderError(f"seq_len must be at least 1, not {seq_len}")
-    max_tokens = default_unit_tokens(seq_len) if shuffle is None else shuffle.block_tokens
-    num_groups = len(index.group_tokens)
-    runs = EpochPlan(index.group_tokens, 1, seed, shuffle, overlap=0).runs()
-    starts, stops = divide_into_strands(runs, num_groups)
-    by_strand = [[*map(range, *run)] for run in zip(starts.tolist(), stops.tolist(), strict=True)]
-    lengths = read_lengths(index, [g for run in by_strand for groups in run for g in groups])
-    units: list[tuple[np.ndarray, int]] = []
-    first_units = [0]
-    for run in by_strand:
-        units += divide(
-            _pieces(run, lengths, seq_len),
-            seq_len=seq_len,
-            max_tokens=max(max_tokens, seq_len),
-            num_strands=len(run),
-        )
-        first_units.append(len(units))
-    has_units = np.diff(first_units) > 0
-    every = np.arange(num_groups, dtype=np.int32)
-    return UnitPlan(
-        np.array([windows for _, windows in units], np.int32),
-        1,
-        seed,
-        shuffle,
-        overlap=0,
-        window_tokens=seq_len,
-        unit_tokens=np.array([tokens for tokens, _ in units], np.int32).reshape(
-            -1, starts.shape[1]
-        ),
-        first_units=np.array(first_units[:-1], np.int32)[has_units],
-        first_groups=starts[has_units],
-        stop_groups=stops[has_units],
-        row_groups=EpochStream.of(every, index.group_tokens),
-    )
-
-
-def _pieces(
-    run: Sequence[range], lengths: Iterator[np.ndarray], seq_len: int
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the pieces of a run, given the row groups of its strands and their lengths, one after another."""
-    if len(run) == 1:  # of the whole table, perhaps: in parts
-        yield from (interleave([next(lengths)], seq_len) for _ in run[0])
-        return
-    parts = [[next(lengths) for _ in groups] for groups in run]
-    empty = np.zeros(0, np.int64)
-    yield interleave([np.concatenate([empty, *part]) for part in parts], seq_len)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,9 @@ import numpy as np
 from etl.loader.order.epoch import EpochPlan, EpochStream
 from etl.loader.order.shuffle import ResolvedShuffle, Shuffle, divisible_lanes, permutation
 
-_FORMAT = 2  # increase it when units or windows change: older states are then refused
+UNITS_FORMAT = 2
+"""Increase it when units or windows change: older states are then refused, and units computed again."""
+
 _UNIT_TOKENS, _UNIT_WINDOWS = 1 << 19, 32  # measured: see best_fit.py
 _ALL_UNITS_TOKENS = 1 << 23  # of all lanes of a local table
 _REMOTE_LANE_TOKENS, _REMOTE_LANES = (
@@ -190,5 +192,5 @@ class UnitPlan(EpochPlan):
     def fingerprint(self, table_digest: str) -> str:
         """Return 16 hex digits over everything that decides the order, for comparison with saved states."""
         shuffle = None if self.shuffle is None else asdict(self.shuffle)
-        parts = ["best_fit", _FORMAT, table_digest, self.window_tokens, self.seed, shuffle]
+        parts = ["best_fit", UNITS_FORMAT, table_digest, self.window_tokens, self.seed, shuffle]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
