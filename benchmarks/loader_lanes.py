@@ -10,7 +10,8 @@ in a fresh process, in batches of 8 x 2049 tokens, on a table whose files are in
     ratio         the variance of the shares of 100 sources in consecutive files, compared with independent
                   windows, in batches of 1,024 x 4,096 tokens of a table of 24 G tokens; by arithmetic
     read          the bytes that all ranks together fetch in an epoch, divided by those of the tokens; from
-                  local files through the code for object stores, and by arithmetic for 25 G tokens
+                  local files through the code for object stores, and for 25 G tokens by arithmetic: the
+                  lanes of each rank, and a page at the end of each lane
 """
 
 import argparse
@@ -33,15 +34,16 @@ from token_data import CACHE, Corpus, corpus, data_folder, write_table
 from torch.utils.data import DataLoader
 
 from etl.loader import Remote, Shard, Shuffle, TokenDataset
+from etl.loader.fetch.footers import marked_page
 from etl.loader.fetch.range_requests import Ranges
 from etl.loader.order.epoch import EpochPlan
 from etl.loader.order.evenness import variance_ratio
-from etl.loader.ranks import Rank
-from etl.loader.steps import Steps
+from etl.loader.steps import divide_step
 
 BATCH, SEQ_LEN, COPIES = 8, 2048, 8
 LANES = (16, 64, 256, 512, 1024)
-WORLD_SIZES = (1, 8, 24, 64, 100, 256, 768, 1024)
+WORLD_SIZES = (1, 8, 24, 64, 100, 256, 384, 704, 768, 832, 896, 1000, 1024)
+PAGE_TOKENS = 1 << 14
 
 
 def table() -> Path:
@@ -127,19 +129,17 @@ def fetched(lake: str, world_size: int) -> float:
     return total / int(index.chunks["tokens"]["size"].sum())
 
 
-def opened(world_size: int, lanes: int = 1024) -> float:
-    """Return how often each row group of a table of 25 G tokens is opened by all ranks."""
-    groups = np.full(1 << 14, 1_500_000, np.int32)
-    plan = EpochPlan(groups, SEQ_LEN, 0, Shuffle(lanes=lanes).resolved(25 * 10**9))
-    stream, stride, total = plan.stream(0), BATCH * world_size, 0
-    spans = [plan.lane_span(0, lane) for lane in range(lanes)]
-    counts = [len(stream.group_indices(*span)) for span in spans]
-    for rank in range(world_size):
-        steps = Steps(batch_size=BATCH, rank=Rank(rank, world_size), lanes=lanes, drop_last=True)
-        firsts = range(0, math.lcm(stride, lanes), stride)
-        samples = [s for first in firsts for s in steps.samples(range(first, first + stride))]
-        total += sum(counts[lane] for lane in {sample % lanes for sample in samples})
-    return total / len(groups)
+def fetched_of(num_tokens: int, world_size: int) -> float:
+    """Return the same for a larger table and its default lanes, by arithmetic."""
+    lanes = Shuffle().resolved(num_tokens, is_remote=True).lanes
+    stride, pairs = BATCH * world_size, [np.zeros(0, np.int64)]
+    for first in range(0, math.lcm(stride, lanes), stride):
+        ranks = divide_step(stride, first % lanes, lanes, world_size)
+        pairs.append(np.unique(ranks * lanes + (first + np.arange(stride)) % lanes))
+    lane_tokens = num_tokens / lanes
+    marked_tokens = PAGE_TOKENS * marked_page(num_tokens)
+    num_read = len(np.unique(np.concatenate(pairs)))
+    return num_read / lanes * (lane_tokens + marked_tokens) / lane_tokens
 
 
 def fresh(call: str, *arguments: object) -> list[float]:
@@ -176,10 +176,11 @@ def main() -> None:
         speed, memory = (max(values) for values in zip(*found[name], strict=True))
         even = f"{ratio(lanes):.2f}" if call == "read" else ""
         print(f"| {name} | {speed:.0f} | {memory:.0f} | {even} |", flush=True)
-    print("\n| ranks | read, 165 M tokens | read, 25 G tokens |\n|---|---|---|")
+    print("\n| ranks | read, 165 M tokens | read, 25 G tokens | 10 M per rank |\n|---|---|---|---|")
     for world_size in WORLD_SIZES:
         small = f"{fetched(lake, world_size):.2f}" if world_size <= 256 else ""
-        print(f"| {world_size} | {small} | {opened(world_size):.2f} |", flush=True)
+        large = fetched_of(25 * 10**9, world_size), fetched_of(10**7 * world_size, world_size)
+        print(f"| {world_size} | {small} | {large[0]:.2f} | {large[1]:.2f} |", flush=True)
 
 
 if __name__ == "__main__":

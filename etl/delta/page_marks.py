@@ -94,6 +94,22 @@ def find_marks(metadata: Mapping[bytes, bytes] | None) -> bytes:
     return (metadata or {}).get(_KEY, b"")
 
 
+def thin_marks(content: bytes, every: int) -> bytes:
+    """Return the marks of every nth page of each row group of a file; none if only first pages remain.
+
+    >>> thin_marks(b"[[[0,5,9],[4,80,190]],[[],[]]]", 2)
+    b'[[[0,9],[4,190]],[[],[]]]'
+    >>> thin_marks(b"[[[0,5,9],[4,80,190]],[[],[]]]", 3)
+    b''
+    """
+    if every == 1 or not content:
+        return content
+    groups = [[values[::every] for values in marks] for marks in json.loads(content)]
+    if all(len(firsts) <= 1 for firsts, _ in groups):
+        return b""
+    return json.dumps(groups, separators=(",", ":")).encode()
+
+
 @lru_cache(maxsize=64)
 def parse_marks(content: bytes) -> list[np.ndarray]:
     """Return the marks of a file, (2, n) int64 for each row group, or an empty list.

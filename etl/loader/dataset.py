@@ -42,7 +42,9 @@ class TokenDataset(ShardedDataset):
 
     Opening a dataset reads the log and the footers of the table, and tokens only to check ``bos`` or ``eos``.
     To pack whole documents, it also reads the lengths of all of them and plans their windows, in 1 to 3 s per
-    million documents: ``open_shared`` does so once for all ranks of a job.
+    million documents. Footers of a table in an object store and these plans are kept in a folder of the local
+    disk, ``~/.cache/tokenlake/loader`` or below ``XDG_CACHE_HOME``, for the next process; ``open_shared``
+    opens a dataset once for all ranks of a job.
 
     - ``lake``: the URL of a lake, or of its table ``tokens``.
     - ``seq_len``: tokens per window, or a ``Schedule`` of it; see below.
@@ -107,8 +109,8 @@ class TokenDataset(ShardedDataset):
             self._index = replace(self._index, vocab_size=expect.vocab_size)
         self._view = OpenView.of(self._index, view)
         self._index = self._view.index
-        if isinstance(seq_len, Schedule) or format.pack is not None:
-            self._view.check_plain()
+        if format.pack is not None:
+            self._view.check_unpacked()
         self._plans, settings = plan_epochs(
             self._index, seq_len=seq_len, seed=seed, shuffle=shuffle, batch_format=format
         )
@@ -301,7 +303,13 @@ class TokenDataset(ShardedDataset):
                 return PaddedReader(self._index, plan, seq_len=self.seq_len, **options)
             return PackedReader(self._index, plan, **options)
 
-        return self._view.open_reader(open_plain, batch_format or self.format, plan, epoch)
+        return self._view.open_reader(
+            open_plain,
+            batch_format or self.format,
+            plan,
+            epoch=epoch,
+            samples_before=self.samples_before(epoch),
+        )
 
     def locate(self, sample: int, *, epoch: int | None = None) -> list[find_documents.DocumentSpan]:
         """Return the documents behind a sample of an epoch, by default the current one.

@@ -1,7 +1,8 @@
 """Open a dataset on rank 0 and send it to the other ranks.
 
 Opening reads the log and the footer of every file. In an object store these are as many requests as the table
-has files, on each rank; 1,024 ranks would send them 1,024 times. The index takes 8 bytes per row group.
+has files, on each machine that has not kept them; 128 machines would send them 128 times. The index takes 8
+bytes per row group.
 
 A view reads files of a local cache. Ranks on other machines get them from rank 0, too.
 """

@@ -1,9 +1,9 @@
 """Plan the epochs of a table: which kind of samples, with which settings of the shuffle."""
 
 from etl.errors import LoaderError
-from etl.loader.batches.best_fit import plan_units
 from etl.loader.batches.document_boundaries import Format
 from etl.loader.batches.padded import plan_documents
+from etl.loader.batches.plan_units import plan_units
 from etl.loader.fetch.table_index import TableIndex
 from etl.loader.order.epoch import EpochPlan
 from etl.loader.order.schedule import Schedule
@@ -25,7 +25,10 @@ def plan_epochs(
     Raises LoaderError if the table is too small, or the arguments do not go together.
     """
     if not isinstance(seq_len, Schedule) and batch_format.pack is not None:
-        settings = unit_shuffle(shuffle, seq_len=seq_len, num_tokens=index.num_tokens)
+        is_remote = index.remote is not None
+        settings = unit_shuffle(
+            shuffle, seq_len=seq_len, num_tokens=index.num_tokens, is_remote=is_remote
+        )
         return plan_units(index, seq_len, seed, settings), settings
     settings = None
     if not isinstance(shuffle, bool) or shuffle:

@@ -48,20 +48,24 @@ class Steps:
         return [first + offset for offset in offsets]
 
 
-@lru_cache(maxsize=4096)  # a step begins in one of few lanes
+@lru_cache(maxsize=1024)  # a step begins in one of few lanes
 def _rank_offsets(size: int, first_lane: int, lanes: int, rank: Rank) -> tuple[int, ...]:
-    """Return which of the samples of a step a rank gets, counted from the first one, ascending.
+    """Return which of the samples of a step a rank gets, counted from the first one, ascending."""
+    ranks = divide_step(size, first_lane, lanes, rank.world_size)
+    return tuple(np.flatnonzero(ranks == rank.rank).tolist())
+
+
+def divide_step(size: int, first_lane: int, lanes: int, world_size: int) -> np.ndarray:
+    """Return the rank of each sample of a step, (size,) int64, which begins in a lane.
 
     Lane l belongs to rank l % R, as far as each rank has equally many lanes. The samples of the other lanes,
     and those that a rank has beyond its rows, fill the other ranks. Rank r first takes samples of the lane
     r % n of n such lanes, so that these are divided among as few ranks as possible.
 
-    >>> [_rank_offsets(8, 1, 4, Rank(rank, 2)) for rank in range(2)]
-    [(1, 3, 5, 7), (0, 2, 4, 6)]
-    >>> [_rank_offsets(8, 1, 3, Rank(rank, 2)) for rank in range(2)]
-    [(1, 2, 4, 5), (0, 3, 6, 7)]
+    >>> divide_step(8, 1, 4, 2).tolist(), divide_step(8, 1, 3, 2).tolist()
+    ([1, 0, 1, 0, 1, 0, 1, 0], [1, 0, 0, 1, 0, 0, 1, 1])
     """
-    world_size, rows = rank.world_size, size // rank.world_size
+    rows = size // world_size
     lane = (first_lane + np.arange(size)) % lanes  # (size,), of each sample
     num_owned = lanes - lanes % world_size
     owner = np.where(lane < num_owned, lane % world_size, world_size)
@@ -78,8 +82,8 @@ def _rank_offsets(size: int, first_lane: int, lanes: int, rank: Rank) -> tuple[i
     pool = order[~is_kept]
     pool = pool[np.lexsort((pool, lane[pool]))]
     filled = _match(places % num_shared, lane[pool] - num_owned)
-    own = np.append(owned[owner[owned] == rank.rank], pool[filled[places == rank.rank]])
-    return tuple(np.sort(own).tolist())
+    owner[pool[filled]] = places
+    return owner
 
 
 def _match(places: np.ndarray, samples: np.ndarray) -> np.ndarray:

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 
 from etl.errors import LoaderError
 from etl.loader import Format, Remote, Shard, Shuffle, TokenDataset, TokenMixture
-from etl.loader.batches.best_fit import plan_units
+from etl.loader.batches.plan_units import plan_units
 from etl.loader.fetch.token_stream import TokenStream
 from etl.loader.order.best_fit import UnitWindows, count_windows, cut, divide, interleave, pack
 from etl.loader.order.evenness import variance_ratio

@@ -12,7 +12,7 @@ import torch
 from tokenizers import Tokenizer
 
 from etl.errors import LoaderError
-from etl.loader import Format, Prefix, Shard, TokenDataset, View
+from etl.loader import Format, Prefix, Schedule, Shard, TokenDataset, View
 from etl.loader.batches.document_boundaries import IGNORED
 from etl.loader.replay import replay
 from tests.helpers.document_lakes import Doc, make_document_lake, tokens_of
@@ -66,9 +66,8 @@ def stream(tokenizer: Path) -> list[Token]:
     return tokens
 
 
-def expected_row(window: list[Token], layout: Format) -> dict[str, Any]:
+def expected_row(window: list[Token], layout: Format, size: int = 17) -> dict[str, Any]:
     """Return the tensors of a window of S + 1 tokens, of which the last ones may be missing."""
-    size = 17
     window = [*window, *[(0, True, -1)] * (size + 1 - len(window))]
     row: dict[str, Any] = {"input_ids": [token for token, _, _ in window[:-1]]}
     labels = []
@@ -115,6 +114,27 @@ def test_windows_have_prefixes_without_a_loss(doc_lake, tiny_tokenizer, view, la
             assert sum(span.num_prefix for span in spans) == sum(t[1] for t in window)
             sample += 1
     assert sample == dataset.num_samples > 30
+
+
+def test_windows_of_changing_length_have_prefixes(doc_lake, tiny_tokenizer, view):
+    lengths, tokens = Schedule([(0, 17), (12, 9)]), stream(tiny_tokenizer)
+    options = {"seq_len": lengths, "shuffle": False, "view": until(view, 20)}
+    dataset = TokenDataset(doc_lake, **options)
+    sample = first = 0
+    for _ in range(2):
+        for batch in dataset.batches(3, drop_last=False):
+            for row, inputs in enumerate(batch["input_ids"].tolist()):
+                size = len(inputs)
+                assert size == lengths.at(sample)
+                window = tokens[first : first + size + 1]
+                if sample >= 20:
+                    window = [token for token in window if not token[1]]
+                expected = expected_row(window, Format(), size)
+                assert inputs == expected["input_ids"]
+                assert batch["labels"][row].tolist() == expected["labels"]
+                assert batch["row"][row] == expected["row"]
+                first, sample = first + size, sample + 1
+    assert sample > 40
 
 
 @pytest.mark.parametrize("table", ["tokens", "tokens_shuffled"])

@@ -1,6 +1,7 @@
 """Tables in an object store: the same samples despite faults, few requests, and a limited wait."""
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -22,9 +23,10 @@ from etl.delta.table import Table
 from etl.errors import LoaderError, StorageError, TokenlakeError
 from etl.lake.table_specs import SPECS
 from etl.loader import Format, Remote, Shard, Shuffle, TokenDataset
+from etl.loader.fetch.footers import CHUNKS
 from etl.loader.fetch.range_requests import Ranges, read_footer
 from etl.loader.fetch.request_parts import RequestParts
-from etl.loader.fetch.table_index import CHUNKS, TableIndex
+from etl.loader.fetch.table_index import TableIndex
 from etl.loader.order.epoch import EpochPlan
 from etl.schemas import TOKENS
 from tests.helpers.paths import at, copy
@@ -162,7 +164,7 @@ def test_parts_cover_a_lane_and_depend_only_on_the_table(
     lake = make_lake(tmp_path_factory.mktemp("table"), shape)
     dataset = TokenDataset(lake, seq_len=1, shuffle=Shuffle(run_tokens=run_tokens))
     index, plan = dataset._index, dataset._plan
-    runs = plan.runs()
+    runs = np.append(plan.runs(), len(index.group_tokens))
 
     def parts_of(groups):
         tokens = int(index.group_tokens[groups].sum())
@@ -210,7 +212,8 @@ def test_requests_to_a_large_table_have_four_to_eight_megabytes(bytes_per_token)
     total = int(files.sum())
     plan = EpochPlan(counts, 2048, 0, Shuffle(lanes=16).resolved(total))
     groups, request_bytes = plan.stream(0).groups, Remote().request_bytes
-    parts = RequestParts(index, plan.runs(), groups, first=0, last=total, part_bytes=request_bytes)
+    runs = np.append(plan.runs(), len(counts))
+    parts = RequestParts(index, runs, groups, first=0, last=total, part_bytes=request_bytes)
     requests = np.array([part.stop - part.start for part in parts.parts(int(groups[0]))])
     assert requests.sum() == sizes.sum()
     assert np.median(requests) > 4e6
@@ -367,7 +370,9 @@ def test_a_failing_store_is_reported_with_file_and_range(remote_lake, s3_endpoin
             read_footer(f"{remote_lake}/tokens/000.parquet", 1900, Ranges(remote))
 
 
-def test_missing_and_damaged_files_are_reported(s3, tmp_path):
+def test_missing_and_damaged_files_are_reported(s3, tmp_path, monkeypatch):
+    cache = tmp_path / "cache"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     local_lake = make_lake(tmp_path, SMALL)
     lake = upload(local_lake, s3)
     remote = replace(SMALL_REQUESTS, attempts=2)
@@ -375,16 +380,26 @@ def test_missing_and_damaged_files_are_reported(s3, tmp_path):
     files = s3fs.S3FileSystem(endpoint_url=os.environ["AWS_ENDPOINT_URL"])
     path = f"{lake}/tokens/002.parquet"
     content = Path(local_lake, "tokens", "002.parquet").read_bytes()
+
+    def open_again():
+        return TokenDataset(lake, seq_len=7, shuffle=False, remote=remote)
+
+    def open_without_cache():
+        shutil.rmtree(cache)
+        return open_again()
+
     for damage in (
         lambda: files.rm(path),
         lambda: files.pipe(path, content[: len(content) // 3]),
         lambda: files.pipe(path, content[:4] + bytes(len(content) - 8) + b"PAR1"),
     ):
         damage()
-        for use in (lambda: rows_of(dataset), lambda: TokenDataset(lake, seq_len=7, remote=remote)):
+        for use in (lambda: rows_of(dataset), lambda: rows_of(open_again()), open_without_cache):
             with pytest.raises(TokenlakeError, match=r"002\.parquet: (.|\n)*etl verify") as caught:
                 use()
         del caught
+        files.pipe(path, content)
+        open_again()  # fills the cache
     Path(local_lake, "tokens", "002.parquet").unlink()
     with pytest.raises(
         StorageError, match=r"002\.parquet: cannot be read(.|\n)*hint: run `etl ver"

@@ -1,8 +1,5 @@
 """Ranks are those of the moment of iteration: of torch.distributed, a mesh, a group, or the environment."""
 
-import math
-
-import numpy as np
 import pytest
 import torch.distributed as dist
 from hypothesis import given
@@ -11,9 +8,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.utils.data import DataLoader
 
 from etl.errors import LoaderError
-from etl.loader import Shard, Shuffle, TokenDataset, open_shared
-from etl.loader.order.epoch import EpochPlan
-from etl.loader.order.shuffle import REMOTE_LANES
+from etl.loader import Shard, TokenDataset, open_shared
 from etl.loader.ranks import Rank
 from etl.loader.steps import Steps
 from tests.helpers.rank_processes import run_ranks
@@ -92,43 +87,6 @@ def test_a_step_is_divided_among_the_ranks(batch_size, world_size, lanes, first)
             assert {sample % lanes % world_size for sample in own} == {rank}
         parts += own
     assert sorted(parts) == list(step)
-
-
-def amplification(lanes, num_groups, world_size, batch_size=8):
-    """Return how often a row group of 1.5 M tokens is opened on average, by all ranks in an epoch."""
-    groups = np.full(num_groups, 1_500_000, np.int32)
-    settings = Shuffle(lanes=lanes).resolved(num_groups * 1_500_000)
-    plan = EpochPlan(groups, 2048, 0, settings)
-    stream = plan.stream(0)
-    spans = [plan.lane(0, lane) for lane in range(lanes)]
-    opened = [len(stream.group_indices(s.start * 2048, s.stop * 2048 + 1)) for s in spans]
-    stride, total = batch_size * world_size, 0
-    for rank in range(world_size):
-        steps = Steps(
-            batch_size=batch_size, rank=Rank(rank, world_size), lanes=plan.lanes, drop_last=True
-        )
-        read = {
-            sample % plan.lanes
-            # In a period of the division all lanes of a rank occur.
-            for first in range(0, math.lcm(stride, plan.lanes), stride)
-            for sample in steps.samples(range(first, first + stride))
-        }
-        total += sum(opened[lane] for lane in read)
-    return total / num_groups
-
-
-@pytest.mark.parametrize("world_size", [1, 8, 16, 24, 40, 64, 256, 1024])
-def test_ranks_read_each_row_group_about_once(world_size):
-    """With the lanes of an object store, in a table of 25 billion tokens."""
-    assert amplification(REMOTE_LANES, 1 << 14, world_size) < 1.1
-
-
-@pytest.mark.parametrize(
-    ("world_size", "most"), [(1, 1.1), (8, 1.1), (16, 1.1), (24, 2.1), (64, 4.1)]
-)
-def test_more_ranks_than_lanes_share_row_groups(world_size, most):
-    """Each lane is read by the ranks that divide it, no longer by world_size / gcd(lanes, world_size)."""
-    assert most - 1.1 < amplification(16, 1 << 10, world_size) < most
 
 
 def test_a_shard_names_the_ranks_in_one_way():

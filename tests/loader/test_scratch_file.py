@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from etl.errors import StorageError
-from etl.loader import Format, Remote, Shuffle, TokenDataset
+from etl.loader import Format, Remote, Shuffle, TokenDataset, TokenMixture
 from etl.loader.fetch.scratch_file import PageFile, ScratchFile
 from tests.helpers.token_tables import make_lake
 
@@ -124,6 +124,21 @@ def test_files_are_deleted_as_soon_as_a_pass_ends(tmp_path, batch_format, last):
         assert deleted_files() == before
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("is_mixture", [False, True])
+def test_the_units_of_many_lanes_take_little_memory(tmp_path, is_mixture):
+    lanes, unit_tokens = 8, 1 << 16
+    lake = make_lake(tmp_path, [[[1000] * 4 for _ in range(2 * lanes * unit_tokens // 4000)]])
+    shuffle = Shuffle(lanes=lanes, block_tokens=unit_tokens, run_tokens=unit_tokens // 8)
+    dataset = TokenDataset(lake, seq_len=1000, shuffle=shuffle, format=Format(pack="best_fit"))
+    mixture = TokenMixture({"only": dataset}, weights={"only": 1})
+    tracemalloc.start()
+    for _ in (mixture if is_mixture else dataset).batches(lanes):
+        pass
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < lanes * unit_tokens * 4
 
 
 def test_many_remote_lanes_take_little_memory(tmp_path):

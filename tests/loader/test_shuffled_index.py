@@ -7,7 +7,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etl.loader.fetch.table_index import CHUNKS, TableIndex, order_by_keys
+from etl.loader.fetch.footers import CHUNKS
+from etl.loader.fetch.table_index import TableIndex, order_by_keys
 from etl.schemas.shuffled_files import Bucket
 
 Groups = list[int]

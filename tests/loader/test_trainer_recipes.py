@@ -1,6 +1,7 @@
 """The recipes of docs/guides/trainers.md, run as they are: each trains on planned windows, and resumes."""
 
 import re
+import sys
 from itertools import islice
 from pathlib import Path
 
@@ -19,6 +20,16 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # of the libraries
     pytest.mark.slow,  # by their imports
 ]
+
+
+@pytest.fixture(autouse=True)
+def _forgotten_state():
+    """Reset what accelerate remembers of this process: ranks that a later test forks would inherit it."""
+    yield
+    state = sys.modules.get("accelerate.state")
+    if state is not None:
+        state.AcceleratorState._reset_state(reset_partial_state=True)
+        state.GradientState._reset_state()
 
 
 def recipe(heading):

@@ -23,6 +23,8 @@ from etl.lake.table_specs import TOKENS
 from etl.loader import (
     Expect,
     Format,
+    Prefix,
+    Schedule,
     Shard,
     Shuffle,
     Split,
@@ -213,7 +215,7 @@ def doc_lake(tmp_path_factory):
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    return tmp_path / "tokenlake" / "views"
+    return tmp_path / "tokenlake" / "loader"
 
 
 @pytest.mark.parametrize("table", ["tokens", "tokens_shuffled"])
@@ -321,7 +323,9 @@ print("polars" in sys.modules, len(batches))
 
 def test_a_cache_that_cannot_be_written_is_an_error(doc_lake, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match=r"cache of views cannot be used(.|\n)*hint: set View"):
+    with pytest.raises(
+        StorageError, match=r"cache of the loader cannot be used(.|\n)*hint: set View"
+    ):
         TokenDataset(doc_lake, seq_len=6, view=View(where="row > 1", cache=str(tmp_path / "file")))
 
 
@@ -454,10 +458,36 @@ def test_whole_documents_of_a_view_can_be_packed(doc_lake, cache, shuffle):
     assert seen == expected
 
 
-def test_columns_of_packed_documents_are_refused(doc_lake, cache):
-    best_fit = Format(pack="best_fit", pad_id=0)
-    with pytest.raises(LoaderError, match="columns and prefix of a View are for windows of one"):
-        TokenDataset(doc_lake, seq_len=40, format=best_fit, view=View(columns=["url"]))
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"seq_len": 40, "format": Format(pack="best_fit", pad_id=10**6)},
+        {"seq_len": 4, "format": Format(pack="best_fit", pad_id=10**6), "shuffle": False},
+        {"seq_len": Schedule([(0, 5), (4, 9), (30, 3)])},
+    ],
+)
+def test_columns_come_with_windows_of_any_kind(doc_lake, cache, options):
+    view = View(repeat=REPEAT, columns=["row", "url"])
+    options = {"shuffle": SHUFFLE, "view": view, **options}
+    dataset = TokenDataset(doc_lake, **options)
+    num_rows = 0
+    for _ in range(3):
+        for batch in dataset.batches(3, drop_last=False):
+            for tokens, rows, urls in zip(
+                batch["input_ids"].tolist(), batch["row"], batch["url"], strict=True
+            ):
+                window = [token for token in tokens if token < 10**6]
+                starts = [i for i, t in enumerate(window) if not i or t != window[i - 1] + 1]
+                inside = [DOCS[window[i] // MAX_TOKENS] for i in starts]
+                assert (rows, urls) == ([doc.row for doc in inside], [doc.url for doc in inside])
+                num_rows += 1
+    assert num_rows > 30
+
+
+def test_prefixes_of_packed_documents_are_refused(doc_lake, cache, tiny_tokenizer):
+    view = View(prefix=Prefix(column="url", tokenizer=str(tiny_tokenizer)))
+    with pytest.raises(LoaderError, match="prefix of a View is not for pack='best_fit'"):
+        TokenDataset(doc_lake, seq_len=40, format=Format(pack="best_fit"), view=view)
 
 
 def test_evenness_counts_the_documents_of_the_view(doc_lake, cache):

@@ -1,87 +1,29 @@
 """Batches of best-fit windows: each lane holds one unit of the table, whose documents fill its windows.
 
-A lane reads the strands of its units into the same memory, in the order of the table; windows are assembled
+A lane reads the strands of its units into a temporary file, in the order of the table; windows are assembled
 when a batch needs them. See ``order/best_fit.py`` for units and windows.
 
 Shape suffixes: B rows of a batch, S tokens of a window, R runs, U units.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
-from etl.errors import LoaderError
 from etl.loader.batches.document_boundaries import IGNORED, Batch, Format
 from etl.loader.batches.lane_reader import LaneReader
-from etl.loader.fetch.document_lengths import read_lengths
 from etl.loader.fetch.read_ahead import open_lanes
+from etl.loader.fetch.scratch_file import PageFile
 from etl.loader.fetch.selected_row_groups import open_row_groups
 from etl.loader.fetch.table_index import TableIndex
 from etl.loader.fetch.token_stream import MarksOf, TokenStream
-from etl.loader.order.best_fit import UnitWindows, divide, interleave
-from etl.loader.order.epoch import EpochPlan, EpochStream
-from etl.loader.order.shuffle import ResolvedShuffle
-from etl.loader.order.unit_plan import UnitPlan, default_unit_tokens, divide_into_strands
+from etl.loader.order.best_fit import UnitWindows
+from etl.loader.order.epoch import EpochStream
+from etl.loader.order.unit_plan import UnitPlan
 
 _LATE_WINDOWS = 16  # of a lane: how far a mixture takes samples out of order
-
-
-def plan_units(
-    index: TableIndex, seq_len: int, seed: int, shuffle: ResolvedShuffle | None
-) -> UnitPlan:
-    """Read the lengths of all documents, and return the order of their best-fit windows.
-
-    Raises LoaderError if the table has no tokens.
-    """
-    if seq_len < 1:
-        raise LoaderError(f"seq_len must be at least 1, not {seq_len}")
-    max_tokens = default_unit_tokens(seq_len) if shuffle is None else shuffle.block_tokens
-    num_groups = len(index.group_tokens)
-    runs = EpochPlan(index.group_tokens, 1, seed, shuffle, overlap=0).runs()
-    starts, stops = divide_into_strands(runs, num_groups)
-    by_strand = [[*map(range, *run)] for run in zip(starts.tolist(), stops.tolist(), strict=True)]
-    lengths = read_lengths(index, [g for run in by_strand for groups in run for g in groups])
-    units: list[tuple[np.ndarray, int]] = []
-    first_units = [0]
-    for run in by_strand:
-        units += divide(
-            _pieces(run, lengths, seq_len),
-            seq_len=seq_len,
-            max_tokens=max(max_tokens, seq_len),
-            num_strands=len(run),
-        )
-        first_units.append(len(units))
-    has_units = np.diff(first_units) > 0
-    every = np.arange(num_groups, dtype=np.int32)
-    return UnitPlan(
-        np.array([windows for _, windows in units], np.int32),
-        1,
-        seed,
-        shuffle,
-        overlap=0,
-        window_tokens=seq_len,
-        unit_tokens=np.array([tokens for tokens, _ in units], np.int32).reshape(
-            -1, starts.shape[1]
-        ),
-        first_units=np.array(first_units[:-1], np.int32)[has_units],
-        first_groups=starts[has_units],
-        stop_groups=stops[has_units],
-        row_groups=EpochStream.of(every, index.group_tokens),
-    )
-
-
-def _pieces(
-    run: Sequence[range], lengths: Iterator[np.ndarray], seq_len: int
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the pieces of a run, given the row groups of its strands and their lengths, one after another."""
-    if len(run) == 1:  # of the whole table, perhaps: in parts
-        yield from (interleave([next(lengths)], seq_len) for _ in run[0])
-        return
-    parts = [[next(lengths) for _ in groups] for groups in run]
-    empty = np.zeros(0, np.int64)
-    yield interleave([np.concatenate([empty, *part]) for part in parts], seq_len)
 
 
 @dataclass(frozen=True)
@@ -160,7 +102,7 @@ class _Unit:
     """The part of a unit that is in a lane."""
 
     windows: range  # of the stream
-    tokens: np.ndarray  # (at least those of the unit,) int32: its memory, see UnitWindows
+    tokens: np.ndarray  # (N,) int32: those of the unit, see UnitWindows
     pieces: list[list[Piece]]  # of the windows, in the shuffled order
     continues: list[bool]  # whether the document of a window continues in the next one
 
@@ -220,7 +162,8 @@ class UnitLane:
     def _load(self, window: int) -> _Unit:
         plan, stream = self._plan, self._reader.units
         index, in_lane = plan.part(stream, self._windows, window)
-        memory, start, parts = self._take_memory(), 0, []
+        self._units = [*self._ends()]
+        memory, start, parts = self._reader.memory, 0, []
         for number, span in plan.unit_spans(int(stream.groups[index])):
             strand = self._strand(number)
             parts.append((strand.document_starts(span), span))
@@ -236,24 +179,23 @@ class UnitLane:
         )
         loaded = _Unit(
             in_lane,
-            memory,
+            self._reader.unit_file.put(self._lane, memory[:start]),
             [pieces[bounds[w] : bounds[w + 1]] for w in order.tolist()],
             [continues[bounds[w + 1] - 1] for w in order.tolist()],
         )
         self._units.append(loaded)
         return loaded
 
-    def _take_memory(self) -> np.ndarray:
-        """Return the memory of the current unit, or new memory."""
-        if not self._units:
-            most = int(self._plan.unit_tokens.sum(axis=1).max())
-            return np.empty(most + self._plan.num_strands, np.int32)
-        current = self._units.pop()
-        self._units = [current.end(_LATE_WINDOWS)] if self._reader.is_mixture else []
-        return current.tokens
+    def _ends(self) -> Iterator[_Unit]:
+        """Yield the last windows of the current unit, if there is one and a mixture may need them."""
+        for unit in self._units[-1:] if self._reader.is_mixture else ():
+            end = unit.end(_LATE_WINDOWS)
+            slot = self._plan.lanes + self._lane
+            yield replace(end, tokens=self._reader.unit_file.put(slot, end.tokens))
 
     def close(self) -> None:
         """Free the memory."""
+        self._units.clear()
         for strand in self._strands.values():
             strand.close()
 
@@ -281,6 +223,9 @@ class BestFitReader(LaneReader[UnitLane]):
         super().__init__(files, plan.lanes)
         self.marks = MarksOf(index)
         self.is_mixture = is_mixture
+        most = int(plan.unit_tokens.sum(axis=1).max()) + plan.num_strands
+        self.memory = np.empty(most, np.int32)  # of the unit that a lane reads
+        self.unit_file = PageFile(2 * plan.lanes, self.memory.nbytes)  # and the ends before them
         self._format = replace(batch_format, ignore_boundaries=False)  # they always are
 
     def batch(self, samples: Iterable[int]) -> Batch:
@@ -328,3 +273,7 @@ class BestFitReader(LaneReader[UnitLane]):
 
     def _open_lane(self, number: int) -> UnitLane:
         return UnitLane(number, reader=self)
+
+    def __exit__(self, *_: object) -> None:
+        super().__exit__()
+        self.unit_file.close()

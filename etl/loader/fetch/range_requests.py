@@ -40,9 +40,9 @@ class Remote:
     Fetched bytes wait in a temporary file, in the folder that TMPDIR names. ``ahead_bytes`` limits those
     fetched before they are needed; in addition, the file has the bytes of one request for each lane that a
     rank reads. Neighbouring row groups are fetched together, up to about ``request_bytes``, but so that the
-    limit is enough for all lanes: with 1,024 lanes, 256 kB. Neighbours are the row groups of a run
-    (``Shuffle.run_tokens``), by default 9 to 16 MB in a table of a billion tokens or more. Up to 32 MB are
-    in memory while they are fetched.
+    limit is enough for all lanes: with 1,024 lanes, 256 kB, and with 4,096 or more 64 kB. Neighbours are the
+    row groups of a run (``Shuffle.run_tokens``), by default 9 to 16 MB in a table of a billion tokens or
+    more. Up to 32 MB are in memory while they are fetched.
 
     ``cache`` is a local folder for fetched ranges, shared by all ranks and workers. It holds up to
     ``cache_bytes``; the least recently used ranges are deleted first. DataLoader workers fetch the same row

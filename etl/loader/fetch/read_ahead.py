@@ -10,7 +10,6 @@ One thread takes parts; the other threads only fetch.
 
 import heapq
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from functools import partial
@@ -74,7 +73,7 @@ class ReadAhead:
         self._plan = plan
         self._epoch = epoch
         self._stream = stream
-        self._runs = plan.runs()
+        self._runs = np.append(plan.runs(), len(index.group_tokens))
         per_lane = max(remote.ahead_bytes // lanes, _MIN_PART_BYTES)
         self._part_bytes = max(min(remote.request_bytes, per_lane), _HEADER_BYTES)
         self._ranges = Ranges(remote)
@@ -138,7 +137,7 @@ class ReadAhead:
         Cancels those before it. Without such a request, removes all requests of the lane and returns None.
         """
         while lane.ahead:
-            request = lane.ahead.popleft()
+            request = lane.ahead.pop(0)
             part = request.part
             self._free_bytes += part.stop - part.start
             if part.file == file and part.start <= start < part.stop:
@@ -209,11 +208,22 @@ class RemoteLane:
     ``ahead`` are its requests, in the order of the lane, and ``next_part`` is the first one after them.
     """
 
+    __slots__ = (
+        "_following",
+        "_held",
+        "_index",
+        "_parts",
+        "_reader",
+        "ahead",
+        "next_part",
+        "number",
+    )
+
     def __init__(
         self, index: TableIndex, reader: ReadAhead, number: int, parts: RequestParts
     ) -> None:
         self.number = number
-        self.ahead: deque[_Request] = deque()
+        self.ahead: list[_Request] = []  # a deque takes 0.7 kB
         self.next_part: Part | None = None
         self._index = index
         self._reader = reader

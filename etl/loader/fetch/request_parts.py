@@ -7,7 +7,6 @@ into the cache; only the parts at the ends of a lane are shorter.
 """
 
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -30,9 +29,11 @@ class Part(NamedTuple):
 class RequestParts:
     """The parts of the row groups of a lane.
 
-    ``groups`` (n,) int32 are its row groups in its order. The lane has the tokens [``first``, ``last``) of
-    their tokens.
+    ``runs`` are the first row groups of all runs, and the end of the last run; ``groups`` (n,) int32 are the
+    row groups of the lane in its order. The lane has the tokens [``first``, ``last``) of their tokens.
     """
+
+    __slots__ = ("_ends", "_files", "_first", "_groups", "_index", "_last", "_part_bytes", "_units")
 
     def __init__(
         self,
@@ -52,12 +53,11 @@ class RequestParts:
         self._first, self._last = first, last
         files = np.searchsorted(index.first_group, groups, side="right") - 1
         run = np.searchsorted(runs, groups, side="right") - 1
-        run_ends = np.append(runs[1:], len(index.group_tokens))
         # (n, 2): the first row group of the unit of each, and the one after the last.
         self._units = np.stack(
             [
                 np.maximum(runs[run], index.first_group[files]),
-                np.minimum(run_ends[run], index.first_group[files + 1]),
+                np.minimum(runs[run + 1], index.first_group[files + 1]),
             ],
             axis=1,
         )
@@ -84,22 +84,28 @@ class RequestParts:
 
     def _parts_of(self, place: int, stop: int, start: int) -> Iterator[Part]:
         """Yield the parts of the row groups [place, stop) of the lane, which are in one unit."""
-        unit = np.arange(*self._units[place].tolist())
-        unit = unit[self._index.group_tokens[unit] > 0]
-        if (self._index.chunks["tokens"]["codec"][unit] < 0).any():
-            return  # read with pyarrow
-        unit_start, unit_stop = self._bytes(int(unit[0]))[0], self._bytes(int(unit[-1]))[1]
+        unit_start, unit_stop = self._unit_bytes(place)
+        if unit_start == unit_stop:
+            return
         first, last = self._needed_start(place), self._needed_stop(stop - 1)
-        count = -(-(unit_stop - unit_start) // self._part_bytes)
         size = unit_stop - unit_start
-        bounds = [unit_start + size * k // count for k in range(count + 1)]
+        count = -(-size // self._part_bytes)
         before = int(self._ends[place - 1]) if place else 0
         tokens_per_byte = (int(self._ends[stop - 1]) - before) / max(last - first, 1)
-        for begin, end in pairwise(bounds):
-            part_start, part_stop = max(begin, first), min(end, last)
+        for number in range(count):  # without a list of the cuts: each lane holds this generator
+            part_start = max(unit_start + size * number // count, first)
+            part_stop = min(unit_start + size * (number + 1) // count, last)
             if part_start < part_stop and part_stop > start:
                 position = before + int((part_stop - first) * tokens_per_byte) - self._first
                 yield Part(int(self._files[place]), part_start, part_stop, position)
+
+    def _unit_bytes(self, place: int) -> tuple[int, int]:
+        """Return the bytes of the unit of a row group; none if it must be read with pyarrow."""
+        unit = np.arange(*self._units[place].tolist())
+        unit = unit[self._index.group_tokens[unit] > 0]
+        if (self._index.chunks["tokens"]["codec"][unit] < 0).any():
+            return 0, 0
+        return self._bytes(int(unit[0]))[0], self._bytes(int(unit[-1]))[1]
 
     def _bytes(self, group: int) -> tuple[int, int]:
         """Return the bytes of the columns of a row group in its file."""

@@ -1,4 +1,4 @@
-"""Temporary files for what was fetched from an object store: parts not yet read, and the page of each lane.
+"""Temporary files for parts that were fetched from an object store, and for the tokens that each lane holds.
 
 A rank that reads a thousand lanes has to fetch large parts of each, or its requests cost more than the
 tokens. In a file, these do not count as memory of the process, and the operating system writes them out only
@@ -52,13 +52,14 @@ class ScratchFile:
 
 
 class PageFile:
-    """A mapped file of one page of tokens for each lane."""
+    """A mapped file of the tokens of each lane: a page, or at most ``slot_bytes``."""
 
-    def __init__(self, lanes: int) -> None:
+    def __init__(self, lanes: int, slot_bytes: int = _MAX_PAGE_BYTES) -> None:
         """Create the file; raises StorageError."""
+        self._slot_bytes = slot_bytes
         self._file = _temporary_file()
         try:
-            self._file.truncate(lanes * _MAX_PAGE_BYTES)  # it takes space only where it is written
+            self._file.truncate(lanes * slot_bytes)  # it takes space only where it is written
             memory = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
         except OSError as error:
             self._file.close()
@@ -66,13 +67,14 @@ class PageFile:
         self._tokens = np.frombuffer(memory, np.int32)
 
     def put(self, lane: int, tokens: np.ndarray) -> np.ndarray:
-        """Return the tokens (n,) int32 of a page, in the file until the lane's next page replaces them.
+        """Return the tokens (n,) int32 of a lane, in the file until its next ones replace them.
 
-        A page above 1 MB, which some writers produce, is returned as it is. Raises StorageError.
+        More than ``slot_bytes`` are returned as they are: some writers produce such pages. Raises
+        StorageError.
         """
-        if not 0 < tokens.nbytes <= _MAX_PAGE_BYTES:
+        if not 0 < tokens.nbytes <= self._slot_bytes:
             return tokens
-        offset = lane * _MAX_PAGE_BYTES
+        offset = lane * self._slot_bytes
         _write(
             self._file, tokens.view(np.uint8).data, offset
         )  # through the map, a full disk would kill the process

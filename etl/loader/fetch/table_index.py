@@ -4,48 +4,30 @@ The row groups of a shuffled table with several parts are in the order of their 
 groups are then mostly of different files, and the index lists a file once for each of its sections, which are
 row groups that remain consecutive.
 
-Files and their token counts come from the Delta log (``max.token_end``), row groups from the footers, which
-are read once, in threads. The result is a few arrays of 8 bytes per row group: ten million row groups take
+Files and their token counts come from the Delta log (``max.token_end``), row groups from the footers. The
+result is a few arrays of 8 bytes per row group: ten million row groups take
 80 MB, and DataLoader workers inherit or unpickle them at negligible cost.
 """
 
 import hashlib
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from etl import storage
-from etl.delta.page_marks import find_marks, parse_marks
+from etl.delta.page_marks import parse_marks
 from etl.delta.table import Table
 from etl.errors import LoaderError
 from etl.lake import releases
 from etl.lake.commit_info import fields_of
-from etl.loader.fetch.parquet_pages import Chunk, plain_chunk
-from etl.loader.fetch.range_requests import VERIFY, Ranges, Remote, open_file, read_footer
+from etl.loader.fetch.footers import read_row_groups
+from etl.loader.fetch.parquet_pages import Chunk
+from etl.loader.fetch.range_requests import VERIFY, Ranges, Remote, open_file
 from etl.loader.fetch.selected_rows import TableRows
 from etl.schemas import TOKENS, TokenizerRecord
 from etl.schemas.shuffled_files import Bucket
-
-_FOOTER_THREADS = 16
-# Up to this many local files are read without threads, which are no faster for cached files and keep 20 MB.
-_FEW_FILES = 1024
-_COLUMN = [("start", "<i8"), ("size", "<i8"), ("full_size", "<i8"), ("codec", "i1")]
-CHUNKS = np.dtype([("tokens", _COLUMN), ("num_tokens", _COLUMN), ("has_empty", "?")])
-"""The places of two columns of a row group, as in ``Chunk``, and whether it has documents without tokens.
-
-The codec is -1 if only pyarrow can read the column.
-"""
-
-# In a table of more row groups, lanes hold whole row groups, and few begin in one.
-_MAX_MARKED = 1 << 13
-_UNKNOWN = Chunk(0, 0, 0, -1)
-_MAX_GROUP_TOKENS = (1 << 31) - 1  # the limit of the int32 offsets of list<int32>
 
 
 @dataclass(frozen=True)
@@ -65,9 +47,8 @@ class TableIndex:
     vocab_size: int | None = None  # all token ids must be lower, if it is known
     # (F,) int32: the number in its file of the first row group of a section; None: files have one section
     sections: np.ndarray | None = None
-    marks: np.ndarray | None = (
-        None  # (F,) objects: the marks of the pages in the footer; None: not kept
-    )
+    # (F,) objects: the marks of some pages, as in the footer; None: none are kept
+    marks: np.ndarray | None = None
     rows: TableRows | None = None  # of a view: which rows are read, and how often; None: all once
 
     @property
@@ -106,7 +87,7 @@ class TableIndex:
         return None if codec < 0 else Chunk(start, size, full_size, codec)
 
     def page_marks(self, group: int) -> np.ndarray | None:
-        """Return the first token and the offset of each page of a row group, (2, n) int64, if known."""
+        """Return the first token and the offset of some pages of a row group, (2, n) int64, if known."""
         if self.marks is None:
             return None
         file = self.file(group)
@@ -198,36 +179,21 @@ def read_index(lake: str, *, version: int | str | None, remote: Remote) -> Table
     file_tokens = [end or 0 for _, end, _ in files]  # no statistics: a file without rows
     file_bytes = [size for _, _, size in files]
     local = storage.is_local(table.url)
-    read = partial(_read_groups, ranges=None if local else Ranges(remote))
-    if local and len(files) <= _FEW_FILES:
-        groups = list(map(read, uris, file_tokens, file_bytes))
-    else:
-        with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
-            groups = list(pool.map(read, uris, file_tokens, file_bytes))
-    first_group = np.cumsum([0, *(len(chunks) for _, chunks, _ in groups)], dtype=np.int64)
-    counts = [counts for counts, _, _ in groups]
-    tokens, documents = np.concatenate([*counts, np.empty((2, 0), np.int32)], axis=1)
+    groups = read_row_groups(uris, file_tokens, file_bytes, remote=None if local else remote)
     index = TableIndex(
         table.url,
         table.version,
         np.array([path.encode() for path, _, _ in files], np.bytes_),
         np.array(file_tokens, np.int64),
         np.array(file_bytes, np.int64),
-        first_group,
-        tokens,
-        documents,
-        np.concatenate([*(chunks for _, chunks, _ in groups), np.empty(0, CHUNKS)]),
+        groups.first_group,
+        groups.tokens,
+        groups.documents,
+        groups.chunks,
         None if local else remote,
-        marks=_as_array([marks for _, _, marks in groups]) if len(tokens) <= _MAX_MARKED else None,
+        marks=groups.marks,
     )
     return order_by_keys(index) if table.name == "tokens_shuffled" else index
-
-
-def _as_array(values: list[bytes]) -> np.ndarray:
-    """Return an array of objects; np.array would make one of equally long bytes."""
-    array = np.empty(len(values), object)
-    array[:] = values
-    return array
 
 
 def order_by_keys(index: TableIndex) -> TableIndex:
@@ -292,52 +258,3 @@ def _layout(kind: pa.DataType) -> str:
     if isinstance(kind, pa.ListType):
         return f"list of {_layout(kind.value_type)}"
     return str(kind)
-
-
-def _read_groups(
-    uri: str, file_tokens: int, file_bytes: int, *, ranges: Ranges | None
-) -> tuple[np.ndarray, np.ndarray, bytes]:
-    """Return the tokens and the non-empty documents of each row group of a file, its chunks and marks.
-
-    They are (2, groups) int32, (groups,) CHUNKS and bytes. The tokens come from the statistics of token_end.
-    The documents follow from the number of values, because an empty list counts as one.
-    """
-    footer = read_footer(uri, file_bytes, ranges)
-    total, leaf, length = _column_indices(footer) if footer.num_row_groups else (0, 0, 0)
-    counts, before = np.zeros((2, footer.num_row_groups), np.int32), 0
-    chunks = np.full(footer.num_row_groups, np.array((_UNKNOWN, _UNKNOWN, False), CHUNKS))
-    for number in range(footer.num_row_groups):
-        group = footer.row_group(number)
-        if group.num_rows == 0:
-            continue
-        statistics: Any = group.column(total).statistics
-        known = statistics is not None and statistics.has_min_max
-        end = int(statistics.max) if known else -1
-        tokens, before = end - before, end
-        values = group.column(leaf).num_values  # an empty list counts as one
-        in_range = values - group.num_rows <= tokens <= min(values, _MAX_GROUP_TOKENS)
-        if not in_range or group.num_rows > _MAX_GROUP_TOKENS:
-            raise LoaderError(
-                f"row group {number} has {values} token values, but token_end implies {tokens}",
-                where=uri,
-                hint="write this table only with `etl`: other tools break the running total token_end",
-            )
-        counts[:, number] = tokens, group.num_rows - (values - tokens)
-        columns = (plain_chunk(group.column(i)) or _UNKNOWN for i in (leaf, length))
-        chunks[number] = (*map(tuple, columns), values != tokens)
-    if before != file_tokens:
-        raise LoaderError(
-            f"the file has {before} tokens, but the log records {file_tokens}",
-            where=uri,
-            hint=VERIFY,
-        )
-    return counts, chunks, find_marks(footer.metadata)
-
-
-def _column_indices(footer: pq.FileMetaData) -> tuple[int, int, int]:
-    """Return the indices of the columns token_end, tokens and num_tokens in a file."""
-    # Without footer.schema: it forms a reference cycle of 35 kB per file with the footer.
-    group = footer.row_group(0)
-    names = [group.column(i).path_in_schema for i in range(group.num_columns)]
-    leaf = next(i for i, name in enumerate(names) if name.startswith("tokens."))
-    return names.index("token_end"), leaf, names.index("num_tokens")

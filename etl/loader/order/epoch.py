@@ -15,9 +15,10 @@ Sample g is numbered over all ranks. Its window follows by arithmetic only:
 
 The order depends only on (table version, seq_len, seed, epoch, shuffle settings). A step of R ranks takes the
 next samples, which are divided by lanes (see ``steps.py``). If ``lanes`` is a multiple of R, no two ranks
-read the same bytes. If not, ``lanes % R`` lanes are divided among several ranks: with 1,024 lanes, a table is
-read 1.03 times by 40 ranks, 1.1 times by 100 and 1.5 times by 768. With fewer lanes than ranks, each byte is
-read by R / lanes ranks or more.
+read the same bytes. If not, ``lanes % R`` lanes are divided among several ranks: with L lanes, a table is
+read (L + R - gcd(L, R)) / L times or little more. So a remote table has lanes in proportion to its size, up
+to 15,360, with which 1,000 ranks read it 1.07 times. With fewer lanes than ranks, each byte is read by R / L
+ranks or more.
 
 A rank holds a page of each of its lanes in memory, and a block if it is longer than a window. A batch mixes
 up to ``lanes`` places of the table. Where the border of a lane falls into a row group, both lanes open it.

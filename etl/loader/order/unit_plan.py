@@ -19,11 +19,17 @@ from functools import cached_property
 import numpy as np
 
 from etl.loader.order.epoch import EpochPlan, EpochStream
-from etl.loader.order.shuffle import ResolvedShuffle, Shuffle, permutation
+from etl.loader.order.shuffle import ResolvedShuffle, Shuffle, divisible_lanes, permutation
 
-_FORMAT = 2  # increase it when units or windows change: older states are then refused
+UNITS_FORMAT = 2
+"""Increase it when units or windows change: older states are then refused, and units computed again."""
+
 _UNIT_TOKENS, _UNIT_WINDOWS = 1 << 19, 32  # measured: see best_fit.py
-_ALL_UNITS_TOKENS = 1 << 23  # 32 MB of tokens in the memory of a rank that reads all lanes
+_ALL_UNITS_TOKENS = 1 << 23  # of all lanes of a local table
+_REMOTE_LANE_TOKENS, _REMOTE_LANES = (
+    1 << 27,
+    1024,
+)  # at least ten runs, of which two lanes may read one
 _UNITS_PER_RUN = 8  # the last unit of a run ends where the run ends
 _RUNS_PER_LANE = 2  # if runs have more than one unit
 _STRANDS = 8  # measured: see best_fit.py
@@ -35,21 +41,29 @@ def unit_shuffle(
     *,
     seq_len: int,
     num_tokens: int,
+    is_remote: bool = False,
 ) -> ResolvedShuffle | None:
     """Return the settings of the shuffle, in which ``block_tokens`` is the maximum of a unit.
 
     ``run_tokens`` are those of a strand of a run. By default, units have up to 512 K tokens, more if these
-    are fewer than 32 windows, and there are as many lanes as have room for their units in 32 MB: 16, at 32 K
-    tokens 8.
+    are fewer than 32 windows, and there are 16 lanes, at 32 K tokens 8. A table in an object store has up to
+    1,024, so that ranks do not fetch the same bytes.
 
     >>> unit_shuffle(True, seq_len=32_768, num_tokens=10**10)
     ResolvedShuffle(lanes=8, block_tokens=1048576, run_tokens=1048576)
+    >>> unit_shuffle(True, seq_len=2048, num_tokens=10**11, is_remote=True).lanes
+    512
     """
     if shuffle is False:
         return None
     given = Shuffle() if shuffle is True else shuffle
     unit_tokens = given.block_tokens or default_unit_tokens(seq_len)
-    lanes = given.lanes or max(_ALL_UNITS_TOKENS // unit_tokens, 1)
+    lanes = given.lanes
+    if lanes is None:
+        lanes = max(_ALL_UNITS_TOKENS // unit_tokens, 1)
+        if is_remote:
+            most = min(num_tokens // _REMOTE_LANE_TOKENS, _REMOTE_LANES)
+            lanes = max(lanes, divisible_lanes(most))
     run_tokens = given.run_tokens
     if run_tokens is None:
         shortest = Shuffle(lanes=lanes).resolved(num_tokens).run_tokens
@@ -178,5 +192,5 @@ class UnitPlan(EpochPlan):
     def fingerprint(self, table_digest: str) -> str:
         """Return 16 hex digits over everything that decides the order, for comparison with saved states."""
         shuffle = None if self.shuffle is None else asdict(self.shuffle)
-        parts = ["best_fit", _FORMAT, table_digest, self.window_tokens, self.seed, shuffle]
+        parts = ["best_fit", UNITS_FORMAT, table_digest, self.window_tokens, self.seed, shuffle]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]

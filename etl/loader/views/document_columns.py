@@ -17,10 +17,12 @@ import numpy as np
 import pyarrow as pa
 
 from etl.loader.batches.document_boundaries import Batch
+from etl.loader.fetch.file_cache import FileCache
 from etl.loader.fetch.selected_rows import TableRows
+from etl.loader.order.best_fit import UnitWindows
 from etl.loader.order.epoch import EpochPlan, EpochStream
+from etl.loader.order.unit_plan import UnitPlan
 from etl.loader.sharded_dataset import Reader
-from etl.loader.views.file_cache import FileCache
 from etl.loader.views.pinned_documents import PinnedTable, RowGroups
 
 _VALUES, _FIRSTS = "values.arrow", "firsts.npy"
@@ -86,8 +88,11 @@ class SampleDocuments:
     def __init__(self, rows: TableRows, plan: EpochPlan, epoch: int) -> None:
         self._rows = rows
         self._plan = plan
+        self._epoch = epoch
         self._stream: EpochStream = plan.stream(epoch)
         self._group = lru_cache(_CACHED_GROUPS)(rows.documents_of)
+        if isinstance(plan, UnitPlan):
+            self._unit = lru_cache(2 * plan.lanes)(partial(_pack_unit, plan, self._group))
         self._block = lru_cache(2 * plan.lanes)(partial(plan.block, epoch))
 
     def of(self, sample: int, *, has_prefixes: bool = True) -> np.ndarray:
@@ -95,6 +100,8 @@ class SampleDocuments:
 
         Those of a window have tokens in its inputs; the label of the last one does not count.
         """
+        if isinstance(self._plan, UnitPlan):
+            return self._of_pieces(self._plan, sample)
         first = self._first(sample)
         if self._plan.overlap == 0:  # the stream consists of documents
             index = self._stream.group_index(first)
@@ -110,6 +117,15 @@ class SampleDocuments:
         # A shortened window also has the label of its last token among its inputs.
         has_tokens = np.maximum(texts, first) < np.minimum(ends, stop + bool(is_shortened))
         inside: np.ndarray = documents[has_tokens]
+        return inside
+
+    def _of_pieces(self, plan: UnitPlan, sample: int) -> np.ndarray:
+        """Return the numbers of the documents of the pieces of a best-fit window, (n,) int64."""
+        window = plan.find_window(self._epoch, self._stream, sample)
+        index = self._stream.group_index(window)
+        documents, firsts = self._unit(int(self._stream.groups[index]))
+        number = window - self._stream.start(index)
+        inside: np.ndarray = documents[firsts[number] : firsts[number + 1]]
         return inside
 
     def ends_at_start(self, sample: int) -> bool:
@@ -141,6 +157,27 @@ class SampleDocuments:
             return parts[0]
         documents, ends, sizes = (np.concatenate(column) for column in zip(*parts, strict=True))
         return documents, ends, sizes
+
+
+def _pack_unit(
+    plan: UnitPlan, documents_of: Callable[[int], tuple[np.ndarray, np.ndarray]], unit: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the document of each piece of a unit, (P,) int64, and the first piece of each window.
+
+    ``documents_of`` returns the documents of a row group, and their ends.
+    """
+    numbers, ends, strands = [], [], []
+    for _, span in plan.unit_spans(unit):
+        starts = [np.zeros(0, np.int64)]
+        for group in plan.span_groups(span):
+            documents, group_ends = documents_of(group)
+            numbers.append(documents)
+            ends.append(plan.row_groups.start(group) + group_ends)
+            starts += [ends[-1] - np.diff(group_ends, prepend=0)]
+        strands.append((np.append(np.concatenate(starts), ends[-1][-1]), span))
+    windows = UnitWindows.of(strands, plan.window_tokens)
+    places = np.searchsorted(np.concatenate(ends), windows.tokens, side="right")
+    return np.concatenate(numbers)[places], windows.firsts
 
 
 class ReaderWithColumns:

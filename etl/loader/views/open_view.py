@@ -9,12 +9,12 @@ import numpy as np
 
 from etl.errors import LoaderError
 from etl.loader.batches.document_boundaries import Format
+from etl.loader.fetch.file_cache import FileCache
 from etl.loader.fetch.selected_rows import TableRows
 from etl.loader.fetch.table_index import TableIndex
 from etl.loader.order.epoch import EpochPlan
 from etl.loader.sharded_dataset import Reader
 from etl.loader.views.document_columns import ColumnValues, ReaderWithColumns, SampleDocuments
-from etl.loader.views.file_cache import FileCache
 from etl.loader.views.pinned_documents import find_pinned
 from etl.loader.views.prefix_reader import PrefixReader
 from etl.loader.views.prefixes import add_prefixes
@@ -61,14 +61,13 @@ class OpenView:
         folders += [values.folder for _, values in columns]
         return OpenView(index, view.prefix, index.rows or rows, tuple(columns), folders)
 
-    def check_plain(self) -> None:
-        """Raise LoaderError if the view adds columns or prefixes, for windows that cannot have them."""
-        if self.columns or self.prefix:
+    def check_unpacked(self) -> None:
+        """Raise LoaderError if the view adds prefixes, which best-fit windows cannot have."""
+        if self.prefix:
             raise LoaderError(
-                "columns and prefix of a View are for windows of one length or for padded documents, not "
-                "for a Schedule of seq_len or pack='best_fit'",
+                "the prefix of a View is not for pack='best_fit'",
                 where=self.index.url,
-                hint="leave them out of View; where, repeat and split work with all windows",
+                hint="leave it out of View; columns, where, repeat and split work with all windows",
             )
 
     def has_prefixes(self, sample: int) -> bool:
@@ -78,15 +77,24 @@ class OpenView:
         return self.prefix.until_sample is None or sample < self.prefix.until_sample
 
     def open_reader(
-        self, open_plain: OpenReader, batch_format: Format, plan: EpochPlan, epoch: int
+        self,
+        open_plain: OpenReader,
+        batch_format: Format,
+        plan: EpochPlan,
+        *,
+        epoch: int,
+        samples_before: int,
     ) -> AbstractContextManager[Reader]:
-        """Return a reader of an epoch's batches with the prefixes and columns of the view."""
+        """Return a reader of an epoch's batches with the prefixes and columns of the view.
+
+        ``samples_before`` are those of all earlier epochs.
+        """
         if self.rows is None or not (self.columns or self.prefix):
             return open_plain(batch_format)
-        documents, before = SampleDocuments(self.rows, plan, epoch), epoch * plan.num_samples
+        documents = SampleDocuments(self.rows, plan, epoch)
 
         def has_prefixes(sample: int) -> bool:
-            return self.has_prefixes(before + sample)
+            return self.has_prefixes(samples_before + sample)
 
         def documents_of(sample: int) -> np.ndarray:
             return documents.of(sample, has_prefixes=self.prefix is None or has_prefixes(sample))
@@ -97,5 +105,6 @@ class OpenView:
             reader = PrefixReader(open_plain, batch_format, has_prefixes, documents.ends_at_start)
         if not self.columns:
             return reader
-        is_padded = plan.overlap == 0
-        return ReaderWithColumns(reader, dict(self.columns), documents_of, is_padded=is_padded)
+        return ReaderWithColumns(
+            reader, dict(self.columns), documents_of, is_padded=batch_format.is_padded
+        )

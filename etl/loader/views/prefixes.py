@@ -10,9 +10,9 @@ import numpy as np
 
 from etl import storage
 from etl.errors import LoaderError
+from etl.loader.fetch.file_cache import FileCache
 from etl.loader.fetch.selected_rows import MappedArray, Prefixes, TableRows
 from etl.loader.fetch.table_index import TableIndex, read_tokenizers
-from etl.loader.views.file_cache import FileCache
 from etl.loader.views.pinned_documents import PinnedTable, RowGroups
 from etl.loader.views.view import Prefix
 

@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 
 from etl.errors import LoaderError
+from etl.loader.fetch.file_cache import FileCache
 from etl.loader.fetch.selected_rows import MappedArray, TableRows
 from etl.loader.fetch.table_index import TableIndex
 from etl.loader.views.evaluate import evaluate
-from etl.loader.views.file_cache import FileCache
 from etl.loader.views.join import join, rows_of
 from etl.loader.views.pinned_documents import Pinned
 from etl.loader.views.view import View

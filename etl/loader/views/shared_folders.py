@@ -1,4 +1,4 @@
-"""Send folders of the cache of views to the machines of a job that lack them."""
+"""Send folders of the cache to the machines of a job that lack them."""
 
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -8,7 +8,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from etl.loader.views.file_cache import FileCache, is_sound
+from etl.loader.fetch.file_cache import FileCache, is_sound
 
 _CHUNK = 64 << 20  # bytes in a message
 

@@ -98,7 +98,7 @@ class View:
       packed batch, ``batch["url"]`` has a list for each row, in the order of the documents; in a padded
       batch, one value for each row. Use ``dataset.batches()``: the lists of single rows cannot be stacked.
     - ``prefix``: tokens before each document, made from a column, without a loss.
-    - ``cache``: a local folder for the result, by default below ``~/.cache/tokenlake/views``.
+    - ``cache``: a local folder for the result, by default below ``~/.cache/tokenlake/loader``.
 
     The view is evaluated once for a version and kept in the cache, from which all processes of a machine map
     it into memory. Raises LoaderError if a setting is not valid.
