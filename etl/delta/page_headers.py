@@ -29,8 +29,8 @@ def parse_page_header(data: bytes | memoryview) -> tuple[int, int, int, int]:
     truncated, OSError if it is not valid.
     """
     if (common := _COMMON.match(data)) is not None:
-        full_size, compressed_size, values = (_signed(part, 0)[0] for part in common.groups())
-        return common.end(), full_size, compressed_size, values
+        full_size, compressed_size, values = common.groups()
+        return common.end(), _decode(full_size), _decode(compressed_size), _decode(values)
     header, end = _struct(bytes(data), 0)
     if header[_TYPE] != _V1 or header[_DATA_PAGE][_ENCODING] != _PLAIN:
         return end, 0, 0, -1
@@ -60,6 +60,14 @@ def _struct(data: bytes, offset: int) -> tuple[Struct, int]:
         else:
             raise OSError(f"invalid page header: field {number} has the unknown type {kind}")
     return fields, offset + 1
+
+
+def _decode(varint: bytes) -> int:
+    """Return the value of a whole signed varint."""
+    value = 0
+    for byte in reversed(varint):
+        value = value << 7 | byte & 127
+    return (value >> 1) ^ -(value & 1)
 
 
 def _unsigned(data: bytes, offset: int) -> tuple[int, int]:

@@ -325,7 +325,9 @@ class _MixtureReader:
         wanted = self._wanted
         if not wanted.cu_seqlens:
             return batch
-        batch |= wanted.measure_lengths(batch["position_ids"].numpy() == 0)
+        positions = batch["position_ids"].numpy()
+        starts = np.flatnonzero(positions == 0)
+        batch |= wanted.measure_lengths(np.append(starts, positions.size))
         if not wanted.position_ids:
             del batch["position_ids"]
         return batch

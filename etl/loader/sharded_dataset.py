@@ -27,6 +27,7 @@ from etl.loader.state import STATE_FORMAT, State, check_state, find_state
 from etl.loader.steps import Steps
 from etl.loader.version_lease import VersionLease
 
+_ROWS_AT_ONCE = 8  # samples that are read together if they are returned one by one
 _MANY_SAMPLES = 1 << 19  # a billion tokens in windows of 2,048; smaller tables are read quickly
 _BATCHES_HINT = "iterate over dataset.batches(...), without Accelerator.prepare"
 
@@ -145,8 +146,7 @@ class ShardedDataset(IterableDataset[Batch]):
                 where=self.where,
                 hint=f"pass the loader to Accelerator.prepare, or {_BATCHES_HINT}",
             )
-        batches = iter(self.batches(1, drop_last=False))
-        return (_first_row(batch) for batch in batches)
+        return self.iterate(self.plan_steps(1, drop_last=False), as_rows=True)
 
     def batches(
         self,
@@ -237,10 +237,11 @@ class ShardedDataset(IterableDataset[Batch]):
         last = end - (end - step * steps.stride) % steps.rank.world_size
         return list(steps.samples(range(step * steps.stride, last)))
 
-    def steps(self, steps: Steps) -> Generator[tuple[int, bool, Batch]]:
+    def steps(self, steps: Steps, *, as_rows: bool = False) -> Generator[tuple[int, bool, Batch]]:
         """Return the batches of a pass, each with the position after it, and whether it is the last.
 
-        A DataLoader worker of W gets every W-th.
+        A DataLoader worker of W gets every W-th. If the steps have one sample, ``as_rows`` returns the rows
+        alone, without a batch dimension.
         """
         worker = Worker.current()
         start = self._passes.begin(
@@ -264,26 +265,33 @@ class ShardedDataset(IterableDataset[Batch]):
             self._warn_of_few_lanes(steps.rank.world_size)
             self._protect_versions()
         remaining = num_samples - start.first_sample
-        end = start.first_sample + steps.end(remaining)
         numbers = range(start.turn, steps.count(remaining), worker.count)[start.steps :]
         if not numbers:
             self._passes.end(worker, start.number)
+        return self._read_steps(start, steps, numbers, as_rows=as_rows)
 
-        def read() -> Generator[tuple[int, bool, Batch]]:
-            with self.reader(start.epoch, world_size=steps.rank.world_size) as reader:
-                for number in numbers:
-                    first = start.first_sample + number * steps.stride
-                    step = range(first, min(first + steps.stride, end))
-                    samples = steps.samples(step)
-                    batch = reader.batch(samples)
-                    if self.format.sample_numbers:
-                        before = self.samples_before(start.epoch)
-                        batch["sample"] = torch.tensor(samples, dtype=torch.int64) + before
-                    yield step.stop, number == numbers[-1], batch
-            if worker.loader:  # the next pass may be that of another worker
-                self._end_leases()
-
-        return read()
+    def _read_steps(
+        self, start: Start, steps: Steps, numbers: range, *, as_rows: bool
+    ) -> Generator[tuple[int, bool, Batch]]:
+        """Yield the batches of some steps of a pass, or their rows, as ``steps`` returns them."""
+        end = start.first_sample + steps.end(self.samples_of(start.epoch) - start.first_sample)
+        is_separable = not (self.format.cu_seqlens or self.columns)
+        together = _ROWS_AT_ONCE if as_rows and is_separable else 1
+        with self.reader(start.epoch, world_size=steps.rank.world_size) as reader:
+            for done in range(0, len(numbers), together):
+                some = numbers[done : done + together]
+                firsts = [start.first_sample + number * steps.stride for number in some]
+                ranges = [range(first, min(first + steps.stride, end)) for first in firsts]
+                samples = [sample for step in ranges for sample in steps.samples(step)]
+                batch = reader.batch(samples)
+                if self.format.sample_numbers:
+                    before = self.samples_before(start.epoch)
+                    batch["sample"] = torch.tensor(samples, dtype=torch.int64) + before
+                parts = _rows(batch) if as_rows else (batch,)
+                for number, step, part in zip(some, ranges, parts, strict=True):
+                    yield step.stop, number == numbers[-1], part
+        if Worker.current().loader:  # the next pass may be that of another worker
+            self._end_leases()
 
     def _warn_of_few_lanes(self, world_size: int) -> None:
         if world_size > self.lanes and self.num_samples >= _MANY_SAMPLES:
@@ -314,11 +322,16 @@ class ShardedDataset(IterableDataset[Batch]):
             self._passes.end(Worker.current(), start.number)
 
     def iterate(
-        self, steps: Steps, *, num_prefetch: int = 0, device: torch.device | None = None
+        self,
+        steps: Steps,
+        *,
+        num_prefetch: int = 0,
+        device: torch.device | None = None,
+        as_rows: bool = False,
     ) -> Iterator[Batch]:
         """Begin a pass now, and return its batches; each is recorded when it is returned."""
         # Begin now, not at the first batch: a StatefulDataLoader saves the state in between.
-        batches = self.steps(steps)
+        batches = self.steps(steps, as_rows=as_rows)
         assert self._pass is not None
         start, _ = self._pass
         batches = prefetch(batches, num_prefetch) if num_prefetch else batches
@@ -505,13 +518,18 @@ def _end(leases: Sequence[VersionLease]) -> None:
         lease.end()
 
 
-def _first_row(batch: Batch) -> Batch:
-    return {name: values if name in PER_BATCH else values[0] for name, values in batch.items()}
+def _rows(batch: Batch) -> list[Batch]:
+    """Return the rows of a batch as views; a batch with values of a whole batch has one row."""
+    if all(
+        isinstance(values, torch.Tensor) and name not in PER_BATCH for name, values in batch.items()
+    ):
+        rows = zip(*(values.unbind() for values in batch.values()), strict=True)
+        return [dict(zip(batch, row, strict=True)) for row in rows]
+    return [{name: v if name in PER_BATCH else v[0] for name, v in batch.items()}]
 
 
 def _in_places(batches: Iterator[Batch], prepared: Prepared) -> Iterator[Batch]:
     for batch in batches:
         yield from ({} for _ in range(prepared.before))
-        for row in range(len(batch["input_ids"])):
-            yield {name: values[row] for name, values in batch.items()}
+        yield from _rows(batch)
         yield from ({} for _ in range(prepared.after))

@@ -9,6 +9,8 @@ from torch.utils.data import DataLoader
 from etl.errors import LoaderError
 from etl.loader import Format, Shard, TokenDataset
 from etl.loader.batches.packed import PackedReader
+from etl.loader.fetch.row_group_files import LocalFiles
+from etl.loader.fetch.token_stream import RowGroups
 from tests.helpers.token_tables import (
     MIXED,
     SHAPES,
@@ -177,3 +179,20 @@ def test_samples_may_be_taken_in_any_order(place):
     plan, samples = dataset._plan, [*range(75, -1, -2), 4, 4, 20]
     with PackedReader(dataset._index, plan, epoch=0, batch_format=Format()) as gatherer:
         assert gatherer.batch(samples)["input_ids"].tolist() == [expected[g] for g in samples]
+
+
+def test_more_files_than_may_be_open_are_read_in_any_order(place):
+    shape = [[[2], [2]] for _ in range(70)]
+    index = TokenDataset(make_lake(place, shape), seq_len=7)._index
+    groups = RowGroups(index, LocalFiles(index))
+    order = [*range(140), *range(139, -1, -1), *range(0, 140, 7)]
+    read = [int(next(groups.pieces(group)).tokens[0]) for group in order]
+    assert read == [2 * group for group in order]
+
+
+def test_samples_returned_one_by_one_are_views_of_what_is_read_together(lake):
+    rows = [sample["input_ids"] for sample in TokenDataset(lake, seq_len=7, shuffle=MIXED)]
+    assert len({row.untyped_storage().data_ptr() for row in rows}) == -(-len(rows) // 8)
+    assert [row.tolist() for row in rows] == [
+        row[:-1] for row in expected_rows(TokenDataset(lake, seq_len=7, shuffle=MIXED), SMALL)
+    ]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch.distributed
 import torch.multiprocessing
-from torch.utils.data import default_convert
+from torch.utils.data import DataLoader, default_convert
 
 from etl.loader import TokenDataset
 from etl.loader.batches.worker_message import WorkerBatch
@@ -77,3 +77,22 @@ def test_a_message_unpickles_as_a_dictionary_of_equal_tensors():
     assert all(torch.equal(received[name], batch[name]) for name in batch)
     received["ids"] += 1  # writable, like a tensor of this process
     assert type(default_convert(WorkerBatch(batch))) is WorkerBatch  # a DataLoader keeps the type
+
+
+def test_windows_are_sent_once_and_large_ones_too():
+    windows = torch.randint(0, 1 << 20, (8, 2049))
+    batch = {"input_ids": windows[:, :-1].contiguous(), "labels": windows[:, 1:].contiguous()}
+    message = pickle.dumps(WorkerBatch(batch))
+    assert len(message) < 4 * windows.numel() + 1000
+    assert all(torch.equal(values, batch[n]) for n, values in pickle.loads(message).items())
+    batch["labels"][0, 0] = -100  # no longer the same window
+    received = pickle.loads(pickle.dumps(WorkerBatch(batch)))
+    assert all(torch.equal(values, batch[name]) for name, values in received.items())
+
+
+def test_rows_that_a_worker_collates_are_sent_as_bytes(tmp_path):
+    dataset = TokenDataset(make_lake(tmp_path, SMALL), seq_len=7, shuffle=MIXED)
+    loader = DataLoader(
+        dataset, batch_size=2, num_workers=1, collate_fn=lambda rows: type(rows[0]).__name__
+    )
+    assert set(loader) == {"WorkerBatch"}

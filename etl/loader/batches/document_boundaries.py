@@ -126,30 +126,46 @@ class Format:
         return any((self.document_ids, self.position_ids, self.cu_seqlens, self.ignore_boundaries))
 
     def add_boundaries(self, batch: Batch, is_start: np.ndarray) -> Batch:
-        """Add the requested tensors to a packed batch; ``is_start`` (B, S + 1) bool: document starts."""
-        if self.ignore_boundaries:
-            labeled = is_start[:, 1:] if self.shifted_labels else is_start[:, :-1]
-            batch["labels"].numpy()[labeled] = IGNORED
-        is_start = is_start[:, :-1]
-        is_start[:, 0] = False  # a window begins inside document 0, or with it
-        if self.document_ids:
-            batch["document_ids"] = torch.from_numpy(np.cumsum(is_start, axis=1, dtype=np.int64))
-        if self.position_ids:
-            columns = np.arange(is_start.shape[1])
-            starts = np.maximum.accumulate(np.where(is_start, columns, 0), axis=1)
-            batch["position_ids"] = torch.from_numpy(columns - starts)
-        if self.cu_seqlens:
-            is_start[:, 0] = True
-            batch |= self.measure_lengths(is_start)
-        return batch
+        """Add the requested tensors to a packed batch; ``is_start`` (B, S + 1) bool: document starts.
 
-    def measure_lengths(self, is_start: np.ndarray) -> Batch:
-        """Return the document lengths by their names; ``is_start`` (B, S) bool: a document starts here."""
-        ends = np.append(np.flatnonzero(is_start), is_start.size).astype(np.int32)
-        starts, longest = torch.from_numpy(ends), int(np.diff(ends).max())
+        Only the few starts are computed with; the values between them are repeated.
+        """
+        num_rows, size = is_start.shape[0], is_start.shape[1] - 1
+        rows, columns = np.divmod(np.flatnonzero(is_start), size + 1)
+        if self.ignore_boundaries:
+            shift = int(self.shifted_labels)
+            is_label = (columns >= shift) & (columns < size + shift)
+            batch["labels"].numpy()[rows[is_label], columns[is_label] - shift] = IGNORED
+        # A window begins inside document 0, or with it.
+        inner = (columns > 0) & (columns < size)
+        row_starts = np.arange(num_rows + 1) * size
+        bounds = np.sort(np.append(rows[inner] * size + columns[inner], row_starts))
+        return batch | self._describe(bounds, row_starts)
+
+    def _describe(self, bounds: np.ndarray, row_starts: np.ndarray) -> Batch:
+        """Return the requested tensors but for labels.
+
+        ``bounds`` (D + 1,) int64 are the document starts in the flattened batch and its end, ``row_starts``
+        (B + 1,) int64 those of its rows.
+        """
+        starts, lengths = bounds[:-1], np.diff(bounds)
+        shape = (len(row_starts) - 1, int(row_starts[1]))
+        batch: Batch = {}
+        if self.document_ids:
+            firsts = np.searchsorted(starts, row_starts)  # the first document of each row
+            numbers = np.arange(len(starts)) - np.repeat(firsts[:-1], np.diff(firsts))
+            batch["document_ids"] = torch.from_numpy(np.repeat(numbers, lengths).reshape(shape))
+        if self.position_ids:
+            positions = np.arange(bounds[-1]) - np.repeat(starts, lengths)
+            batch["position_ids"] = torch.from_numpy(positions.reshape(shape))
+        return batch | self.measure_lengths(bounds) if self.cu_seqlens else batch
+
+    def measure_lengths(self, bounds: np.ndarray) -> Batch:
+        """Return the document lengths by their names; ``bounds`` as in ``cu_seqlens``, (D + 1,) int64."""
+        ends, longest = torch.from_numpy(bounds.astype(np.int32)), int(np.diff(bounds).max())
         if self.names == "huggingface":
-            return dict(zip(_HUGGINGFACE_NAMES, (starts, starts, longest, longest), strict=True))
-        return {"cu_seqlens": starts, "max_seqlen": torch.tensor(longest)}
+            return dict(zip(_HUGGINGFACE_NAMES, (ends, ends, longest, longest), strict=True))
+        return {"cu_seqlens": ends, "max_seqlen": torch.tensor(longest)}
 
 
 def pad_documents(

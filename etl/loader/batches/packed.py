@@ -15,6 +15,7 @@ import torch
 
 from etl.loader.batches.document_boundaries import Format
 from etl.loader.batches.lane_reader import Lane, LaneReader
+from etl.loader.batches.reused_memory import ReusedMemory
 from etl.loader.fetch.read_ahead import open_lanes
 from etl.loader.fetch.selected_row_groups import open_row_groups
 from etl.loader.fetch.table_index import TableIndex
@@ -255,12 +256,16 @@ class PackedReader(LaneReader[PackedLane]):
         self._budget = budget
         self._format = batch_format
         self._marks = MarksOf(index)
+        self._windows = np.empty((0, plan.seq_len + 1), np.int32)
+        self._memory = ReusedMemory()
 
     def batch(self, samples: Iterable[int]) -> Batch:
         """Return samples as int64 tensors (B, S): ``input_ids``, ``labels``, and those of the format."""
         found = self._find(samples)
+        if len(found) > len(self._windows):
+            self._windows = np.empty((len(found), self._plan.seq_len + 1), np.int32)
         # int32 first: the rows are still in the CPU cache when they are widened to int64.
-        windows = np.empty((len(found), self._plan.seq_len + 1), np.int32)
+        windows = self._windows[: len(found)]
         is_start = np.zeros(windows.shape, bool) if self._format.needs_boundaries else None
         for row, (lane, position) in enumerate(found):
             at = position - lane.first
@@ -273,8 +278,8 @@ class PackedReader(LaneReader[PackedLane]):
                 is_start[row] = window_is_start
         labels = windows[:, 1:] if self._format.shifted_labels else windows[:, :-1]
         batch = {
-            "input_ids": torch.from_numpy(windows[:, :-1].astype(np.int64)),
-            "labels": torch.from_numpy(labels.astype(np.int64)),
+            "input_ids": self._memory.widen(windows[:, :-1]),
+            "labels": self._memory.widen(labels),
         }
         return batch if is_start is None else self._format.add_boundaries(batch, is_start)
 

@@ -13,14 +13,33 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import torch
 
+from etl.loader.batches.reused_memory import ReusedMemory
+
 Batch = dict[str, torch.Tensor]
 _WINDOW = ("input_ids", "labels")
+_MEMORY = ReusedMemory()  # of the tensors received
 
 
 class _Narrow(NamedTuple):
-    """An int64 tensor as an array of a smaller type."""
+    """An int64 tensor as the bytes of a smaller type, which pickle copies once; an array it copies twice."""
 
-    array: np.ndarray
+    content: bytes
+    kind: str
+    shape: tuple[int, ...]
+
+    @staticmethod
+    def of(array: np.ndarray) -> "_Narrow":
+        """Return integers in the smallest type that all of them fit."""
+        low, high = int(array.min()), int(array.max())
+        for kind in (np.uint16, np.int32):
+            if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max:
+                array = array.astype(kind, copy=False)
+                break
+        return _Narrow(array.tobytes(), array.dtype.str, array.shape)
+
+    def array(self) -> np.ndarray:
+        """Return the integers, read-only."""
+        return np.frombuffer(self.content, self.kind).reshape(self.shape)
 
 
 class WorkerBatch(Batch):
@@ -42,26 +61,22 @@ class WorkerBatch(Batch):
 def _pack_window(batch: Batch) -> tuple[Any, Any]:
     """Return input ids and labels as one array, if they are windows shifted by one, or two."""
     ids, labels = (batch.get(name) for name in _WINDOW)
-    if ids is None or labels is None or ids.dtype != torch.int64 or ids.dim() == 0:
+    if ids is None or labels is None or ids.dtype != torch.int64 or not ids.numel():
         return _pack(ids), _pack(labels)
     if ids.shape == labels.shape and torch.equal(ids[..., 1:], labels[..., :-1]):
-        return _pack(torch.cat([ids, labels[..., -1:]], dim=-1)), None
+        window = np.empty((*ids.shape[:-1], ids.shape[-1] + 1), np.int32)  # as they are stored
+        window[..., :-1], window[..., -1] = ids.numpy(), labels[..., -1].numpy()
+        return _Narrow.of(window), None
     return _pack(ids), _pack(labels)
 
 
 def _pack(values: Any) -> Any:
-    """Return an int64 tensor as an array of the smallest type that all its values fit; others unchanged."""
+    """Return an int64 tensor as bytes of a smaller type; others unchanged."""
     if not isinstance(values, torch.Tensor) or values.device.type != "cpu":
         return values
     if values.dtype != torch.int64 or not values.numel():
         return values
-    array = values.numpy()
-    low, high = int(array.min()), int(array.max())
-    for kind in (np.uint16, np.int32):
-        if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max:
-            array = array.astype(kind)
-            break
-    return _Narrow(array)
+    return _Narrow.of(values.numpy())
 
 
 def _receive(packed: Mapping[str, Any], ids: Any, labels: Any) -> dict[str, Any]:
@@ -69,15 +84,13 @@ def _receive(packed: Mapping[str, Any], ids: Any, labels: Any) -> dict[str, Any]
     if labels is not None:
         batch["labels"] = _unpack(labels)
     elif ids is not None:
-        window = ids.array
+        window = ids.array()
         batch = {
-            "input_ids": torch.from_numpy(window[..., :-1].astype(np.int64)),
-            "labels": torch.from_numpy(window[..., 1:].astype(np.int64)),
+            "input_ids": _MEMORY.widen(window[..., :-1]),
+            "labels": _MEMORY.widen(window[..., 1:]),
         }
     return batch | {name: _unpack(values) for name, values in packed.items()}
 
 
 def _unpack(values: Any) -> Any:
-    return (
-        torch.from_numpy(values.array.astype(np.int64)) if isinstance(values, _Narrow) else values
-    )
+    return _MEMORY.widen(values.array()) if isinstance(values, _Narrow) else values

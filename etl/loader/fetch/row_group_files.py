@@ -46,8 +46,7 @@ class LocalFiles:
     def __init__(self, index: TableIndex) -> None:
         self._index = index
         self._open: OrderedDict[str, int] = OrderedDict()  # path -> file descriptor
-        self._group = -1  # the row group read last, and the file descriptor of its file
-        self._file = -1
+        self._descriptors: dict[int, int] = {}  # of the files of row groups, while all stay open
 
     def lane(self, number: int) -> Self:  # noqa: ARG002 - all lanes share the files
         """Return this object, which all lanes share."""
@@ -62,10 +61,10 @@ class LocalFiles:
 
     def read(self, group: int, start: int, size: int, more: int = 0) -> bytes:
         """Return bytes of the file of a row group; raises StorageError if the file is missing."""
-        if group != self._group:
-            self._file = self._open_file(group)
-            self._group = group
-        return os.pread(self._file, size + more, start)
+        file = self._descriptors.get(group)
+        if file is None:
+            file = self._descriptors[group] = self._open_file(group)
+        return os.pread(file, size + more, start)
 
     def _open_file(self, group: int) -> int:
         path, _ = self._index.locate_group(group)
@@ -81,13 +80,14 @@ class LocalFiles:
         self._open[path] = file
         if len(self._open) > _MAX_FILES:
             os.close(self._open.popitem(last=False)[1])
+            self._descriptors.clear()
         return file
 
     def close(self) -> None:
         """Close all files."""
         while self._open:
             os.close(self._open.popitem()[1])
-        self._group = self._file = -1
+        self._descriptors.clear()
 
     def __del__(self) -> None:
         self.close()

@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -83,7 +84,7 @@ class RowGroups:
 
         Raises as ``open``.
         """
-        with _naming_row_group(self._index, number):
+        with _NamingRowGroup(self._index, number):
             return _read_document_starts(self._index, self._files, number)
 
     def prepare(self, number: int) -> None:
@@ -113,7 +114,7 @@ class _Pieces:
         self._skip = 0 if index.chunks[number]["has_empty"] else skip
         self._num_tokens = int(index.group_tokens[number])
         self._done = 0
-        with _naming_row_group(index, number):
+        with _NamingRowGroup(index, number):
             chunk = index.chunk(number, "tokens")
             self._pages = None
             if chunk is not None:
@@ -127,7 +128,7 @@ class _Pieces:
 
     def next(self) -> Piece | None:
         """Return the next piece; None at the end."""
-        with _naming_row_group(self._index, self._number):
+        with _NamingRowGroup(self._index, self._number):
             found = self._next_values()
             if found is None:
                 if self._done != self._num_tokens:
@@ -156,14 +157,22 @@ class _Pieces:
             raise OSError(f"token id {wrong} is out of range for vocab_size={limit}")
 
 
-@contextmanager
-def _naming_row_group(index: TableIndex, number: int) -> Iterator[None]:
-    """Turn decoding errors into errors that name the file and the row group."""
-    try:
-        yield
-    except _DAMAGE as error:
-        path, group = index.locate_group(number)
-        raise decoding_error(index.uri(path), group, error) from error
+class _NamingRowGroup:
+    """Turns decoding errors into errors that name the file and the row group.
+
+    A generator with ``contextmanager`` would take a microsecond for each page.
+    """
+
+    def __init__(self, index: TableIndex, number: int) -> None:
+        self._index = index
+        self._number = number
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, _DAMAGE):
+            path, group = self._index.locate_group(self._number)
+            raise decoding_error(self._index.uri(path), group, error) from error
 
 
 def _open_pages(
@@ -173,11 +182,7 @@ def _open_pages(
 
     With marks, it is a chunk of lists.
     """
-
-    def read(start: int, size: int, more: int) -> bytes | memoryview:
-        return files.read(number, start, size, more)
-
-    pages = Pages(read, chunk, of_lists=marks is not None, marks=marks)
+    pages = Pages(partial(files.read, number), chunk, of_lists=marks is not None, marks=marks)
     pages.seek(skip)
     return pages if pages.is_known() else None
 
@@ -277,6 +282,7 @@ class TokenStream:
             if is_start is not None and read_is_start is not None:
                 is_start[done : done + size] = read_is_start[:size]
             done += size
+            del read, read_is_start  # the next piece can use the memory
 
     def _seek(self, token: int) -> None:
         """Read the piece that has a token."""
