@@ -102,10 +102,10 @@ class LinkedFunction(CPUDispatcher):
 class LinkingKernel(CPUDispatcher):
     """A function that Python calls; in other kernels it is linked as any other function."""
 
-    def __init__(self, function: Any) -> None:
-        options = {**_OPTIONS, "no_cfunc_wrapper": True} if is_supported() else _OPTIONS
-        super().__init__(function, targetoptions=dict(options))
-        self._linked = LinkedFunction(function) if is_supported() else None
+    def __init__(self, function: Any, **options: bool) -> None:
+        wrappers = {"no_cfunc_wrapper": True} if is_supported() else {}
+        super().__init__(function, targetoptions={**_OPTIONS, **wrappers, **options})
+        self._linked = LinkedFunction(function, **options) if is_supported() else None
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
         """Return how a kernel calls the function."""

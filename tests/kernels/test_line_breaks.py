@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from etl.kernels.bytes import character_classes
 from etl.kernels.bytes.line_breaks import next_line, strip
 from etl.kernels.bytes.utf8 import texts as buffers
-from etl.kernels.jit import kernel
+from etl.kernels.jit import allocator, kernel
 from tests.helpers.tricky_text import TRICKY
 
 BREAKS = ["\n", "\v", "\f", "\r", "\r\n", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"]
@@ -32,7 +32,7 @@ def _strip(data, at, end, classes):
     return strip(data, at, end, classes)
 
 
-@kernel
+@allocator
 def line_bounds(data, end, classes):
     """The start, the end, and the stripped start and end of each line before ``end``."""
     rows = np.empty((end, 4), np.int64)

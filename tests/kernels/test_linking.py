@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from etl.kernels import linking
-from etl.kernels.jit import inner, kernel
+from etl.kernels.jit import allocator, inner, kernel
 
 ROOT = Path(__file__).parents[2]
 
@@ -43,6 +43,23 @@ def _sum(values, factor):
 @kernel
 def total(values, factor):
     return _sum(values, factor) + _scaled(factor, 2, 0)
+
+
+@allocator
+def _doubled(values):
+    return np.append(values, values)
+
+
+@kernel
+def _tripled(values):
+    return np.append(values, np.append(values, values))
+
+
+def test_only_allocators_allocate():
+    values = np.arange(2)
+    assert _doubled(values).tolist() == [0, 1, 0, 1]
+    with pytest.raises(numba.core.errors.NumbaError, match="Only accept returning of array"):
+        _tripled(values)
 
 
 def test_the_pinned_version_of_numba_is_the_tested_one():

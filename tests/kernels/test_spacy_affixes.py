@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from etl.kernels.jit import kernel
+from etl.kernels.jit import allocator
 from etl.kernels.words import spacy_affixes
 from etl.kernels.words.spacy_tables import ALPHA, DIGIT, ICON, tables
 from tests.helpers.naive_spacy import PIECES, chunk_of, patterns
@@ -13,7 +13,7 @@ languages = st.sampled_from(["en", "xx", "de", "fr"])  # Russian has the rules o
 chunks = st.lists(st.sampled_from(PIECES), min_size=1, max_size=4).map("".join)
 
 
-@kernel
+@allocator
 def _affixes(chunk, seen, rules):
     """The prefix, the suffix, and the infix at each character."""
     last = len(chunk) - 1

@@ -77,3 +77,17 @@ def hash_bytes(data: NDArray[np.uint8], start: int, end: int) -> int:
         key = fnv_step(key, load_eight(data, at))
         key ^= key >> 32
     return fnv_step(key, load_eight(data, end - 8))
+
+
+@inner
+def hash_word(data: NDArray[np.uint8], start: int, end: int) -> int:
+    """Return a hash of the bytes from ``start`` to ``end``, without a branch for up to 16 bytes.
+
+    The lengths of words are random, so that each branch would be mispredicted often. Not a format.
+    """
+    size = end - start
+    low = load_up_to_eight(data, start, end)
+    high = load_up_to_eight(data, start + 8, max(end, start + 8))
+    key = wrapping_multiply(mix_bits(low) ^ high ^ size << 56, _MIX)
+    key ^= key >> 32
+    return fold_hash(key, hash_bytes(data, start + 16, end)) if size > 16 else key

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from etl.kernels.bytes.utf8 import Texts, point_at
-from etl.kernels.jit import kernel
+from etl.kernels.jit import allocator, kernel
 
 EMAIL, IP, IBAN, CARD, PHONE = range(5)
 
@@ -83,7 +83,7 @@ def find_candidates(texts: Texts, kind: int) -> Candidates:
     return Candidates(starts, first)
 
 
-@kernel
+@allocator
 def _find_candidates(
     offsets: NDArray[np.int64],
     data: NDArray[np.uint8],

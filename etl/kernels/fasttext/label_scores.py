@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from etl.kernels.jit import inner, kernel
+from etl.kernels.jit import allocator, inner
 
 TREE, NEGATIVES, SOFTMAX, EACH = 1, 2, 3, 4
 """The losses: hierarchical softmax, negative sampling, softmax, one versus all. The numbers of the format."""
@@ -91,7 +91,7 @@ def label_scores(
     return scores
 
 
-@kernel
+@allocator
 def _score_all(
     sums: NDArray[np.float32],
     counts: NDArray[np.int64],

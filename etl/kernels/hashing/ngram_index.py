@@ -15,7 +15,7 @@ from etl.kernels.bytes import character_classes
 from etl.kernels.bytes.hash64 import mix_bits, wrapping_add, wrapping_multiply, wrapping_subtract
 from etl.kernels.bytes.simd import copy_items
 from etl.kernels.bytes.utf8 import Texts
-from etl.kernels.jit import kernel
+from etl.kernels.jit import allocator, kernel
 from etl.kernels.words.normalized_words import BLOCK, WordBuffers, add_words, fold_table, sizes
 from etl.kernels.words.uax29 import END, START, next_segments
 
@@ -109,7 +109,7 @@ def text_of(grams: Grams, gram: int) -> str:
     return " ".join(text.split(" ")[: grams.sizes[gram]])
 
 
-@kernel
+@allocator
 def _fill(
     offsets: NDArray[np.int64],
     data: NDArray[np.uint8],
@@ -156,7 +156,7 @@ def roll_hashes(keys: NDArray[np.int64], words: int, out: NDArray[np.int64]) -> 
             total = wrapping_subtract(total, wrapping_multiply(keys[k - words + 1], last))
 
 
-@kernel
+@allocator
 def _are_new(
     plain: NDArray[np.uint8], entries: _Entries, groups: NDArray[np.uint8]
 ) -> NDArray[np.bool_]:
@@ -187,7 +187,7 @@ def _are_equal(plain: NDArray[np.uint8], one: int, other: int, words: int) -> bo
     return True
 
 
-@kernel
+@allocator
 def _count(
     offsets: NDArray[np.int64],
     data: NDArray[np.uint8],
@@ -262,9 +262,10 @@ def _is_at(grams: Grams, gram: int, buffers: WordBuffers, word: int, size: int) 
     length = buffers.ends[word + size] - first
     if start + length > len(grams.plain):
         return False
-    return np.array_equal(
-        buffers.plain[first : first + length], grams.plain[start : start + length]
-    )
+    k = 0
+    while k < length and buffers.plain[first + k] == grams.plain[start + k]:
+        k += 1
+    return k == length
 
 
 @kernel

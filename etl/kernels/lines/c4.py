@@ -28,7 +28,7 @@ from etl.kernels.bytes.utf8 import Texts, class_at, frozen, point_at
 from etl.kernels.jit import inner, kernel
 from etl.kernels.words import sentences
 from etl.kernels.words.segment_counts import NUM_COUNTS, LineCounts, add_lines, count_line
-from etl.kernels.words.spacy import new_chunk_buffers
+from etl.kernels.words.spacy import ChunkBuffers, new_chunk_buffers
 from etl.kernels.words.spacy_tables import SPACE, UNKNOWN, SpacyTables, tables
 
 POLICIES: Final = (
@@ -104,6 +104,7 @@ def clean_pages(
         texts.offsets,
         texts.data,
         tables(words),
+        new_chunk_buffers(),
         rules,
         known,
         counts,
@@ -153,6 +154,7 @@ def _clean(
     offsets: NDArray[np.int64],
     data: NDArray[np.uint8],
     tables: SpacyTables,
+    buffers: ChunkBuffers,
     rules: Rules,
     lines: LineCounts,
     counts: NDArray[np.int64],
@@ -165,7 +167,6 @@ def _clean(
 
     Words and sentences are counted in the view, since other kernels count them in read-only arrays.
     """
-    buffers = new_chunk_buffers()
     for k in range(len(offsets) - 1):
         at, end = offsets[k], offsets[k + 1]
         start = free = out_offsets[k]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from etl.kernels.bytes.spans import Spans
 from etl.kernels.bytes.utf8 import Texts
-from etl.kernels.jit import inner, kernel
+from etl.kernels.jit import allocator, inner, kernel
 from etl.kernels.lines.repeated import (
     LineBuffers,
     cut_unit,
@@ -54,7 +54,7 @@ def remove_units(
     return Spans(remaining.starts, remaining.ends, first_span)
 
 
-@kernel
+@allocator
 def _remove_units(
     offsets: NDArray[np.int64],
     data: NDArray[np.uint8],
@@ -93,7 +93,7 @@ def _remove_units(
     return _Ranges(remaining.starts[:num], remaining.ends[:num]), missing
 
 
-@kernel
+@allocator
 def _cut_units(
     buffers: LineBuffers,
     lines: int,
@@ -167,12 +167,12 @@ def _subtract(kept: _Ranges, num_kept: int, holes: _Ranges, remaining: _Ranges, 
     return num
 
 
-@kernel
+@allocator
 def _new_ranges(size: int) -> _Ranges:
     return _Ranges(np.empty(size, np.int64), np.empty(size, np.int64))
 
 
-@kernel
+@allocator
 def _with_capacity(ranges: _Ranges, size: int) -> _Ranges:
     """Return the ranges, extended unless they can hold ``size`` of them."""
     if size <= len(ranges.starts):

@@ -25,7 +25,7 @@ from etl.kernels.bytes.simd import copy_items
 from etl.kernels.bytes.spans import Spans
 from etl.kernels.bytes.utf8 import Texts, point_at
 from etl.kernels.hashing.equal_keys import SLOTS_PER_KEY, number_keys
-from etl.kernels.jit import inner, kernel
+from etl.kernels.jit import allocator, inner, kernel
 
 CASE, SPACE, DIGITS = 1, 2, 4
 """Differences to ignore, as bits: case, the amount of white space, the value of numbers."""
@@ -77,7 +77,7 @@ def remove_repeats(
     return Spans(starts, ends, first_span), repeats
 
 
-@kernel
+@allocator
 def _without_repeats(
     offsets: NDArray[np.int64],
     data: NDArray[np.uint8],
@@ -105,7 +105,7 @@ def _without_repeats(
     return starts[:num], ends[:num]
 
 
-@kernel
+@allocator
 def new_line_buffers(lines: int) -> LineBuffers:
     """Return buffers for a document of ``lines`` lines."""
     return LineBuffers(
@@ -123,7 +123,7 @@ def new_line_buffers(lines: int) -> LineBuffers:
     )
 
 
-@kernel
+@allocator
 def _double_buffers(buffers: LineBuffers) -> LineBuffers:
     """Return buffers of twice the size that hold all lines so far."""
     lines = len(buffers.starts)
@@ -136,7 +136,7 @@ def _double_buffers(buffers: LineBuffers) -> LineBuffers:
     return larger
 
 
-@kernel
+@allocator
 def extend_array(array: NDArray[np.int64], size: int) -> NDArray[np.int64]:
     """Return the array extended to twice ``size``; new elements are not initialized."""
     extended = np.empty(2 * size, np.int64)
@@ -144,7 +144,7 @@ def extend_array(array: NDArray[np.int64], size: int) -> NDArray[np.int64]:
     return extended
 
 
-@kernel
+@allocator
 def read_lines(
     data: NDArray[np.uint8], at: int, end: int, search: Search, buffers: LineBuffers
 ) -> tuple[LineBuffers, int]:

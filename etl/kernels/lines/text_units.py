@@ -20,7 +20,7 @@ from etl.kernels.bytes.hash64 import SEED, fold_hash
 from etl.kernels.bytes.line_breaks import strip
 from etl.kernels.bytes.spans import Spans
 from etl.kernels.bytes.utf8 import Texts, point_at
-from etl.kernels.jit import inner, kernel
+from etl.kernels.jit import allocator, inner, kernel
 from etl.kernels.lines.repeated import (
     CASE,
     LineBuffers,
@@ -104,7 +104,7 @@ def new_tools(cutting: Cutting) -> Tools:
     return Tools(search, tables(), new_chunk_buffers())
 
 
-@kernel
+@allocator
 def _split_all(
     offsets: NDArray[np.int64],
     data: NDArray[np.uint8],
@@ -122,7 +122,7 @@ def _split_all(
     return units
 
 
-@kernel
+@allocator
 def new_unit_buffers(size: int) -> UnitBuffers:
     """Return arrays for ``size`` units."""
     return UnitBuffers(
@@ -135,7 +135,7 @@ def new_unit_buffers(size: int) -> UnitBuffers:
     )
 
 
-@kernel
+@allocator
 def _double(units: UnitBuffers) -> UnitBuffers:
     """Return units of twice the size that hold all units so far."""
     size = len(units.lines)
@@ -149,7 +149,7 @@ def _double(units: UnitBuffers) -> UnitBuffers:
     )
 
 
-@kernel
+@allocator
 def split_document(
     data: NDArray[np.uint8],
     at: int,
@@ -191,7 +191,7 @@ def split_document(
     return buffers, lines, units, num
 
 
-@kernel
+@allocator
 def _split_sentences(
     data: NDArray[np.uint8],
     first: int,
@@ -236,7 +236,7 @@ def _is_punctuation(data: NDArray[np.uint8], at: int, end: int, flags: NDArray[n
     return common > 0
 
 
-@kernel
+@allocator
 def _append_sentence(
     data: NDArray[np.uint8],
     first: int,

@@ -12,15 +12,14 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from etl.kernels.bytes.hash64 import hash_bytes, wrapping_add, wrapping_multiply
+from etl.kernels.bytes.hash64 import hash_word, wrapping_add, wrapping_multiply
 from etl.kernels.bytes.simd import clear_first_bit, copy_items, count_equal, first_bit, low_bits
 from etl.kernels.hashing.equal_keys import (
     SLOTS_PER_KEY,
     clear_table,
     find_or_insert,
-    scatter_key,
 )
-from etl.kernels.jit import inner, kernel
+from etl.kernels.jit import allocator, inner, rare
 from etl.kernels.words.uax29 import CHARS, END, START
 
 TOP: Final = (2, 3, 4)
@@ -56,7 +55,7 @@ class NgramBuffers(NamedTuple):
     table: NDArray[np.uint32]  # (SLOTS_PER_KEY * n,) for look-ups
 
 
-@kernel
+@allocator
 def new_ngram_buffers(words: int) -> NgramBuffers:
     """Return buffers for a document of ``words`` words."""
     blocks = words // _BITS + 2
@@ -75,7 +74,7 @@ def new_ngram_buffers(words: int) -> NgramBuffers:
     )
 
 
-@kernel
+@allocator
 def double_buffers(buffers: NgramBuffers, words: int) -> NgramBuffers:
     """Return buffers of twice the size that hold the first ``words`` words."""
     larger = new_ngram_buffers(2 * len(buffers.firsts))
@@ -93,11 +92,11 @@ def add_words(
     chars = ends[words]
     for k in range(num):
         chars += block[k, CHARS]
-        keys[words + k] = scatter_key(hash_bytes(data, block[k, START], block[k, END]))
+        keys[words + k] = hash_word(data, block[k, START], block[k, END])
         ends[words + k + 1] = chars
 
 
-@kernel
+@rare
 def repeated_chars(buffers: NgramBuffers, words: int, out: NDArray[np.int64]) -> None:
     """Write the code points in the repeated n-grams of a document: int64 (len(TOP + DUPLICATE),).
 

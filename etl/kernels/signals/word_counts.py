@@ -16,8 +16,9 @@ from etl.kernels.bytes import simd
 from etl.kernels.bytes.line_breaks import strip
 from etl.kernels.bytes.simd import CONTINUED, SIZE, count_ones, low_bits, make_byte_finder
 from etl.kernels.bytes.utf8 import Texts
-from etl.kernels.jit import inner, kernel
+from etl.kernels.jit import allocator, inner, kernel
 from etl.kernels.signals import repeated_ngrams
+from etl.kernels.signals.repeated_ngrams import NgramBuffers, double_buffers, new_ngram_buffers
 from etl.kernels.words.given_words import GivenWords, next_given_words, no_words
 from etl.kernels.words.segment_counts import (
     NUM_COUNTS,
@@ -29,7 +30,7 @@ from etl.kernels.words.segment_counts import (
     find_lines,
     to_arrow,
 )
-from etl.kernels.words.spacy import new_chunk_buffers, next_chunks, next_words
+from etl.kernels.words.spacy import ChunkBuffers, new_chunk_buffers, next_chunks, next_words
 from etl.kernels.words.spacy_tables import UNKNOWN, SpacyTables, tables
 
 _DASH, _DOT = (ord(char) for char in "-.")
@@ -72,6 +73,44 @@ class WordCounts(NamedTuple):
     lines: pa.Array | None = None  # the counts of each line, see ``segment_counts.to_arrow``
 
 
+class _Documents(NamedTuple):
+    """Documents, their words if these are given, their lines, and the parts whose words are counted."""
+
+    offsets: NDArray[np.int64]
+    data: NDArray[np.uint8]
+    given: GivenWords
+    lines: Lines
+    parts: Lines
+
+
+class _Options(NamedTuple):
+    """What to count."""
+
+    by_space: bool
+    with_words: bool
+    marks: bool
+    repeated: bool
+    is_cut: bool
+
+
+class _Results(NamedTuple):
+    """The counts of documents and of their parts, and the code points in repeated n-grams."""
+
+    counts: NDArray[np.int64]  # (n, COUNTS)
+    of_parts: NDArray[np.int64]  # (parts, NUM_COUNTS)
+    repeated_chars: NDArray[np.int64]  # (n, n-grams)
+
+
+class _Position(NamedTuple):
+    """A position in a document."""
+
+    document: int
+    at: int  # the byte
+    given: int  # the next word, if they are given
+    part: int
+    words: int  # the number of words before it, if n-grams are counted
+
+
 def count_words(
     texts: Texts,
     *,
@@ -105,70 +144,102 @@ def count_words(
     parts = lines if by_line else documents
     of_parts = np.zeros((len(parts.ends), NUM_COUNTS), np.int64)
     _count(
-        texts.offsets,
-        texts.data,
+        _Documents(texts.offsets, texts.data, no_words() if given is None else given, lines, parts),
         tables(rules),
-        no_words() if given is None else given,
-        lines,
-        parts,
-        counts,
-        of_parts,
-        repeated_chars,
-        by_space,
-        with_words,
-        marks,
-        known is None,
+        _Options(by_space, with_words, marks, repeated, known is None),
+        _Results(counts, of_parts, repeated_chars),
     )
     of_lines = to_arrow(lines.first, of_parts) if by_line else None
     return WordCounts(QualityCounts(*counts.T), repeated_chars.T, of_lines)
 
 
-@kernel
+@allocator
 def _count(
-    offsets: NDArray[np.int64],
-    data: NDArray[np.uint8],
-    tables: SpacyTables,
-    given: GivenWords,
-    lines: Lines,
-    parts: Lines,
-    counts: NDArray[np.int64],
-    of_parts: NDArray[np.int64],
-    repeated_chars: NDArray[np.int64],
-    by_space: bool,
-    with_words: bool,
-    marks: bool,
-    is_cut: bool,
+    documents: _Documents, tables: SpacyTables, options: _Options, results: _Results
 ) -> None:
     buffers = new_chunk_buffers()
-    repeated = repeated_chars.shape[1] > 0
-    words = repeated_ngrams.new_ngram_buffers(len(buffers.block) if repeated else 0)
-    for k in range(len(offsets) - 1):
-        at, end = offsets[k], offsets[k + 1]
-        num_words, part = 0, parts.first[k]
-        word, after_words = (given.first[k], given.first[k + 1]) if len(given.first) else (0, 0)
-        while at < end and is_cut:
-            if len(given.first):
-                word, num = next_given_words(data, given, word, after_words, tables, buffers)
-                at = end if word == after_words else at
-            elif by_space:
-                at, num = next_chunks(data, at, end, tables, buffers)
-            else:
-                at, num = next_words(data, at, end, tables, buffers, with_words)
-            if with_words:
-                part = add_block(data, buffers.block, num, parts.ends, of_parts, part)
-            else:
-                counts[k, SEGMENTS] += num
-            if repeated:
-                if num_words + num > len(words.firsts):
-                    words = repeated_ngrams.double_buffers(words, num_words)
-                repeated_ngrams.add_words(data, buffers.block, num, words, num_words)
-                num_words += num
-        add_lines(of_parts, parts.first[k], parts.first[k + 1], counts, k)
-        _finish_counts(data, offsets[k], end, counts[k])
-        if marks:
-            _count_marks(data, offsets[k], end, lines, k, tables.classes, counts[k])
-        if repeated:
-            repeated_ngrams.repeated_chars(words, num_words, repeated_chars[k])
+    ngrams = new_ngram_buffers(2 * len(buffers.block) if options.repeated else 0)
+    position = _start(documents, 0, options)
+    while position.document < len(results.counts):
+        position = _count_documents(documents, tables, options, buffers, ngrams, results, position)
+        if position.document < len(results.counts):
+            ngrams = double_buffers(ngrams, position.words)
+
+
+@kernel
+def _count_documents(
+    documents: _Documents,
+    tables: SpacyTables,
+    options: _Options,
+    buffers: ChunkBuffers,
+    ngrams: NgramBuffers,
+    results: _Results,
+    position: _Position,
+) -> _Position:
+    """Count from a position on, and return where the buffers of n-grams may not have room for more."""
+    while position.document < len(results.counts):
+        position = _count_blocks(documents, tables, options, buffers, ngrams, results, position)
+        if position.at < documents.offsets[position.document + 1]:
+            break
+        _finish_document(documents, position.document, tables, options, results)
+        if options.repeated:
+            repeated_chars = results.repeated_chars[position.document]
+            repeated_ngrams.repeated_chars(ngrams, position.words, repeated_chars)
+        position = _start(documents, position.document + 1, options)
+    return position
+
+
+@inner
+def _start(documents: _Documents, k: int, options: _Options) -> _Position:
+    """Return the position before the first word of document ``k``, or behind its words if they are known."""
+    given = documents.given.first[k] if len(documents.given.first) else np.int64(0)
+    at = documents.offsets[k if options.is_cut else min(k + 1, len(documents.offsets) - 1)]
+    return _Position(k, at, given, documents.parts.first[k], 0)
+
+
+@inner
+def _count_blocks(
+    documents: _Documents,
+    tables: SpacyTables,
+    options: _Options,
+    buffers: ChunkBuffers,
+    ngrams: NgramBuffers,
+    results: _Results,
+    position: _Position,
+) -> _Position:
+    """Count the words of the position's document, as long as there is room for the n-grams of a block."""
+    k, at, word, part, words = position
+    data, given, end = documents.data, documents.given, documents.offsets[k + 1]
+    while at < end and not (options.repeated and words + len(buffers.block) > len(ngrams.firsts)):
+        if len(given.first):
+            after = given.first[k + 1]
+            word, num = next_given_words(data, given, word, after, tables, buffers)
+            at = end if word == after else at
+        elif options.by_space:
+            at, num = next_chunks(data, at, end, tables, buffers)
+        else:
+            at, num = next_words(data, at, end, tables, buffers, options.with_words)
+        if options.with_words:
+            part = add_block(data, buffers.block, num, documents.parts.ends, results.of_parts, part)
+        else:
+            results.counts[k, SEGMENTS] += num
+        if options.repeated:
+            repeated_ngrams.add_words(data, buffers.block, num, ngrams, words)
+            words += num
+    return _Position(k, at, word, part, words)
+
+
+@inner
+def _finish_document(
+    documents: _Documents, k: int, tables: SpacyTables, options: _Options, results: _Results
+) -> None:
+    """Complete the counts of document ``k`` after its last block, except its n-grams."""
+    data, first, end = documents.data, documents.offsets[k], documents.offsets[k + 1]
+    row, parts = results.counts[k], documents.parts.first
+    add_lines(results.of_parts, parts[k], parts[k + 1], results.counts, k)
+    _finish_counts(data, first, end, row)
+    if options.marks:
+        _count_marks(data, first, end, documents.lines, k, tables.classes, row)
 
 
 @inner

@@ -16,7 +16,7 @@ from etl.kernels.bytes import character_classes
 from etl.kernels.bytes.character_classes import JOINER, MARK, MID_LETTER, NUM_CODE_POINTS
 from etl.kernels.bytes.hash64 import SEED, fnv_step, mix_bits
 from etl.kernels.bytes.utf8 import Texts, point_at
-from etl.kernels.jit import kernel
+from etl.kernels.jit import allocator, kernel
 from etl.kernels.words.uax29 import END, FLAGS, START, Segments, next_segments
 
 BLOCK: Final = 4096
@@ -63,7 +63,7 @@ def sizes(texts: Texts) -> Sizes:
     return out
 
 
-@kernel
+@allocator
 def _measure(
     offsets: NDArray[np.int64],
     data: NDArray[np.uint8],

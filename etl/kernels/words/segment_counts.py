@@ -10,10 +10,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from etl.kernels.bytes.hash64 import wrapping_multiply
 from etl.kernels.bytes.line_breaks import next_line
 from etl.kernels.bytes.simd import load_up_to_eight
 from etl.kernels.bytes.utf8 import Texts, frozen
-from etl.kernels.jit import inner, kernel
+from etl.kernels.jit import allocator, inner, rare
 from etl.kernels.words.spacy import HAS_LETTER, IS_WORD, ChunkBuffers, next_words
 from etl.kernels.words.spacy_tables import SpacyTables
 from etl.kernels.words.uax29 import CHARS, END, FLAGS, START, Segments
@@ -26,8 +27,20 @@ SEGMENTS, WORDS, ALPHA_WORDS, WORD_CHARS, STOP_BITS = range(5)
 
 NUM_COUNTS: Final = 5
 
-_STOP_CODES: Final = tuple(int.from_bytes(word.encode(), "little") for word in STOP_WORDS)
-_LONGEST_STOP: Final = max(map(len, STOP_WORDS))  # a code holds at most 7 bytes
+_STOP_FACTOR: Final = 3925808435061233135  # spreads the codes of stop words
+
+
+def _stop_codes() -> NDArray[np.int64]:
+    """Return the codes of stop words, by the highest bits of their products: length and bytes of each."""
+    codes = [len(word) << 56 | int.from_bytes(word.encode(), "little") for word in STOP_WORDS]
+    table = np.zeros(8, np.int64)
+    for code in codes:
+        table[code * _STOP_FACTOR >> 61 & 7] = code
+    assert np.all(table)
+    return table
+
+
+_STOP_CODES: Final = _stop_codes()
 _OF_LINE: Final = pa.list_(pa.int64(), NUM_COUNTS)
 
 
@@ -70,7 +83,7 @@ def to_arrow(first: NDArray[np.int64], counts: NDArray[np.int64]) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(first, pa.int32()), of_lines)
 
 
-@kernel
+@allocator
 def _find_ends(
     offsets: NDArray[np.int64], data: NDArray[np.uint8], first: NDArray[np.int64]
 ) -> NDArray[np.int64]:
@@ -108,14 +121,12 @@ def add_segments(
     first = k
     words = alpha_words = word_chars = stops = 0
     while k < num and block[k, START] < end:
-        flags = block[k, FLAGS]
+        flags, start, stop = block[k, FLAGS], block[k, START], block[k, END]
+        is_word = flags // IS_WORD & 1  # no branches, since they would be mispredicted often
         alpha_words += flags & HAS_LETTER
-        if flags & IS_WORD:
-            start, stop = block[k, START], block[k, END]
-            words += 1
-            word_chars += block[k, CHARS]
-            if stop - start <= _LONGEST_STOP:
-                stops |= _stop_bit(load_up_to_eight(data, start, stop))
+        words += is_word
+        word_chars += block[k, CHARS] * is_word
+        stops |= _stop_bit(stop - start << 56 | load_up_to_eight(data, start, stop))
         k += 1
     counts[line, SEGMENTS] += k - first
     counts[line, WORDS] += words
@@ -156,7 +167,7 @@ def add_lines(
         sums[document, STOP_BITS] |= counts[line, STOP_BITS]
 
 
-@kernel
+@rare
 def count_line(
     data: NDArray[np.uint8],
     at: int,
@@ -174,8 +185,6 @@ def count_line(
 
 @inner
 def _stop_bit(code: int) -> int:
-    """Return the bit of the stop word with these bytes, or 0."""
-    bits = 0
-    for k in range(len(_STOP_CODES)):
-        bits |= (code == _STOP_CODES[k]) << k
-    return bits
+    """Return the bit of the stop word with a code, or 0."""
+    slot = wrapping_multiply(code, _STOP_FACTOR) >> 61 & 7
+    return (code == _STOP_CODES[slot]) << slot

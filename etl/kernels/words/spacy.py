@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from etl.kernels.bytes import simd
 from etl.kernels.bytes.simd import bits_between, clear_first_bit, count_ones, low_bits
 from etl.kernels.bytes.utf8 import point_at
-from etl.kernels.jit import inner, kernel
+from etl.kernels.jit import allocator, inner, kernel
 from etl.kernels.words import spacy_ascii
 from etl.kernels.words.spacy_affixes import (
     BYTE,
@@ -60,7 +60,7 @@ from etl.kernels.words.uax29 import (
 HAS_LETTER: Final = 1
 IS_WORD: Final = 2  # has a character that is not punctuation
 MAX_CHARS: Final = 4096
-_BLOCK: Final = 1024  # segments at a time; the block has rows for one more chunk
+_BLOCK: Final = 256  # segments at a time; the block has rows for one more chunk
 
 _find_letters = simd.make_byte_finder(
     ascii_letters.encode(), bytes(byte for byte in range(0x80) if chr(byte).isspace())
@@ -93,7 +93,7 @@ class _AsciiSegments(NamedTuple):
     uncut: _AsciiChunks  # the chunks that follow
 
 
-@kernel
+@allocator
 def new_chunk_buffers() -> ChunkBuffers:
     """Allocate buffers for texts of any length, about 330 KB."""
     return ChunkBuffers(
