@@ -73,7 +73,8 @@ class Table:
         except StorageError as error:
             url = storage.normalize(url)
             what = f"cannot be reached ({error.what})"
-            raise StorageError(what, where=url, hint=storage.access_hint(url)) from error
+            hint = error.hint or storage.access_hint(url)
+            raise StorageError(what, where=url, hint=hint) from error
         return any(
             log_segment.version_of_commit_file(name) >= 0 or name.endswith(".parquet")
             for name in names
