@@ -4,7 +4,9 @@ The commands import the library when they run, so `etl --help` starts fast.
 """
 
 import sys
+from errno import EACCES, EDQUOT, ENOSPC, EPERM, EROFS
 from importlib.metadata import PackageNotFoundError, version
+from os import strerror
 from typing import Annotated, Any, Final
 
 import typer
@@ -47,7 +49,7 @@ from etl.cli.commands import (
 )
 from etl.cli.progress import WaitingLines
 from etl.cli.signals import stop_of, termination_as_interrupt
-from etl.errors import TokenlakeError, error_line, one_line
+from etl.errors import TokenlakeError, error_line, one_line, torch_error
 
 COMMANDS: Final = (
     init,
@@ -86,6 +88,10 @@ COMMANDS: Final = (
 """One module per command, in the order of ``etl --help``. Each has an ``app`` with its one command."""
 
 
+_NOT_OF_THE_FILE: Final = (EACCES, EDQUOT, ENOSPC, EPERM, EROFS)
+"""Errors of the file system that do not say that a file is damaged."""
+
+
 class _Commands(TyperGroup):
     """A group of commands that prints a TokenlakeError with its hint instead of a traceback."""
 
@@ -106,8 +112,6 @@ class _Commands(TyperGroup):
             output.print_error(error)
             raise typer.Exit(output.exit_code(error)) from error
         except ModuleNotFoundError as error:
-            from etl.loader import torch_error
-
             missing = torch_error(error)
             if ctx.params.get("debug") or missing is None:
                 raise
@@ -116,7 +120,11 @@ class _Commands(TyperGroup):
         except Exception as error:
             if ctx.params.get("debug") or not _is_of_damaged_file(error):
                 raise
-            if isinstance(error, OSError) and error.filename is not None:
+            if isinstance(error, OSError) and error.errno in _NOT_OF_THE_FILE:
+                where = "" if error.filename is None else f"{one_line(str(error.filename))}: "
+                output.print_error(f"{where}{strerror(error.errno)}")
+                typer.echo("  hint: check the permissions and the free disk space", err=True)
+            elif isinstance(error, OSError) and error.filename is not None:
                 output.print_error(f"{one_line(str(error.filename))}: {error.strerror}")
             else:
                 output.print_error(f"a file cannot be read ({error_line(error)})")

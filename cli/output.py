@@ -4,23 +4,23 @@ import os
 import re
 import shutil
 import sys
-import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
+from etl.cli.text_width import cut_text, pad_text, text_width, wrap_text
 from etl.errors import QuarantineError, TokenlakeError, one_line
 
 if TYPE_CHECKING:
-    from etl.job.prices import Prices
     from etl.lake.quarantine import Quarantined
-    from etl.lake.stage_costs import StageCost
     from etl.loader.order.evenness import Evenness
-    from etl.schemas import Usage
 
 FAILED: Final = 1
 QUARANTINED: Final = 3
+
+TEXT_CHARS: Final = 600
+"""Of a document that is printed."""
 
 _MAX_CELL_CHARS = 60
 _MAX_ERROR_CHARS = 300
@@ -29,6 +29,8 @@ _MIN_FOLDED_CHARS = 20
 _LABEL_WIDTH: Final = 12
 _LABEL: Final = re.compile(r"(?=.{10}  \S)[a-z]+(?: [a-z]+)*(?=  )")
 _MIN_WIDTH = 40  # of folded text
+_NAME_WIDTH = 32  # of counts: longer names take the room of the numbers
+_NUMBER_WIDTH = 9
 
 
 def exit_code(error: TokenlakeError) -> int:
@@ -49,7 +51,7 @@ def print_result(
         return
     width = terminal_width()
     for line in map(one_line, lines(result)):
-        parts = [line] if width is None or len(line) <= width else _fit(line, width)
+        parts = [line] if width is None else _fit(line, width)
         if width is not None and not os.environ.get("NO_COLOR"):
             parts[0] = _with_bold_label(parts[0])
         typer.echo("\n".join(parts))
@@ -61,11 +63,10 @@ def _fit(line: str, width: int) -> list[str]:
     >>> _fit("rows        12 of the input", 20)
     ['rows        12 of', '            the', '            input']
     """
+    if text_width(line) <= width:
+        return [line]
     indent = " " * (_LABEL_WIDTH if _LABEL.match(line) else 2 + len(line) - len(line.lstrip()))
-    parts = textwrap.wrap(
-        line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-    )
-    return parts or [""]
+    return wrap_text(line, width, indent=indent)
 
 
 def _with_bold_label(line: str) -> str:
@@ -101,9 +102,22 @@ def folded(text: str, *, first: str, indent: str) -> Iterator[str]:
     if width is None:
         yield first + text
         return
-    parts = textwrap.wrap(text, max(width - len(indent), _MIN_FOLDED_CHARS)) or [""]
+    parts = wrap_text(text, max(width - len(indent), _MIN_FOLDED_CHARS), breaks_words=True)
     for number, part in enumerate(parts):
         yield (indent if number else first) + part
+
+
+def text_start(text: str, chars: int = TEXT_CHARS) -> Iterator[str]:
+    """Yield the first characters of a document's text, each line with a bar before it.
+
+    >>> [*text_start("one line", 3)]
+    ['  | one', '  ... 8 characters in all']
+    """
+    shown = text[:chars]
+    for line in shown.splitlines():
+        yield from folded(line, first="  | ", indent="  | ")
+    if len(shown) < len(text):
+        yield f"  ... {len(text):,} characters in all"
 
 
 def json_text(result: Any, *, indent: int | None = 2) -> str:
@@ -118,7 +132,7 @@ def columns(
 ) -> Iterator[str]:
     """Yield rows in aligned columns; the columns whose index is in ``numbers`` are right-aligned.
 
-    On a terminal that is too narrow, the first column is on a separate line.
+    On a terminal that is too narrow, the first column is on a separate line, or even each cell.
 
     >>> list(columns(["name", "n"], [["a", "1"], ["long", "20"]], numbers=[1]))
     ['name   n', 'a      1', 'long  20']
@@ -126,23 +140,41 @@ def columns(
     width = terminal_width()
     table = [list(map(one_line, row)) for row in (header, *rows)]
     lines = [*_aligned(table, numbers)]
-    if width is None or max(map(len, lines)) <= width or len(header) < 2:
+    if width is None or max(map(text_width, lines)) <= width or len(header) < 2:
         yield from lines
         return
-    rest = _aligned([row[1:] for row in table], [index - 1 for index in numbers])
+    rest = [*_aligned([row[1:] for row in table], [index - 1 for index in numbers])]
+    if max(map(text_width, rest)) + 2 > width:
+        yield from _cells_below(table)
+        return
     for row, line in zip(table, rest, strict=True):
         yield row[0]
         yield f"  {line}"
 
 
 def _aligned(table: Sequence[Sequence[str]], numbers: Sequence[int]) -> Iterator[str]:
-    widths = [max(len(row[index]) for row in table) for index in range(len(table[0]))]
+    widths = [max(text_width(row[index]) for row in table) for index in range(len(table[0]))]
     for row in table:
         cells = [
-            text.rjust(width) if index in numbers else text.ljust(width)
+            pad_text(text, width, is_number=index in numbers)
             for index, (text, width) in enumerate(zip(row, widths, strict=True))
         ]
         yield "  ".join(cells).rstrip()
+
+
+def _cells_below(table: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield the cells of each row below each other, after the names of their columns.
+
+    >>> [*_cells_below([["version", "step"], ["1", "tokens"]])]
+    ['version  1', '  step  tokens']
+    """
+    (first, *names), *rows = table
+    for cell, *cells in rows:
+        yield f"{first}  {cell}"
+        width = max(map(text_width, names))
+        yield from (
+            f"  {pad_text(n, width)}  {each}" for n, each in zip(names, cells, strict=True) if each
+        )
 
 
 def cell(value: Any) -> str:
@@ -169,13 +201,7 @@ def fold(text: str, *, indent: int = 0) -> list[str]:
     width = terminal_width()
     if width is None:
         return [text]
-    return textwrap.wrap(
-        text,
-        max(width, _MIN_WIDTH),
-        subsequent_indent=" " * indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    return wrap_text(text, max(width, _MIN_WIDTH), indent=" " * indent)
 
 
 def cut(line: str) -> str:
@@ -184,8 +210,7 @@ def cut(line: str) -> str:
     >>> len(cut("word " * 100)) <= max(shutil.get_terminal_size().columns, 40)
     True
     """
-    width = max(shutil.get_terminal_size().columns, _MIN_WIDTH)
-    return line if len(line) <= width else f"{line[: width - 3]}..."
+    return cut_text(line, max(shutil.get_terminal_size().columns, _MIN_WIDTH))
 
 
 def reflow(text: str) -> Iterator[str]:
@@ -233,9 +258,15 @@ def percent(count: int, of: int) -> str:
 
 
 def counts(values: Mapping[str, int], *, of: int) -> Iterator[str]:
-    """Yield counts by name in the given order, each as a percentage, too."""
+    """Yield counts by name in the given order, each as a percentage, too.
+
+    >>> print(*counts({"short": 12}, of=100))
+      short                                   12 (12.0%)
+    """
+    names = max([_NAME_WIDTH, *map(len, values)])
+    numbers = _NAME_WIDTH + _NUMBER_WIDTH - names
     for name, count in values.items():
-        yield f"  {name:<32} {count:>9,}{percent(count, of)}"
+        yield f"  {name:<{names}} {count:>{max(numbers, 6)},}{percent(count, of)}"
 
 
 def rejected(reasons: Mapping[str, int], *, of: int) -> Iterator[str]:
@@ -249,77 +280,6 @@ def special_texts(count: int) -> Iterator[str]:
     """Yield the number of tokenized documents whose text spells a special token, unless it is 0."""
     if count:
         yield f"special     {many(count, 'document')} whose text spells a special token"
-
-
-def costs(stages: Sequence["StageCost"]) -> Iterator[str]:
-    """Yield a table of the worker seconds and the throughput of each stage, after a blank line."""
-    rows = []
-    for cost in stages:
-        speed = cost.megabytes_per_second
-        rejections = f"{cost.rejected:,}" if cost.rejected else ""
-        shown = "" if speed is None else f"{speed:,.1f}"
-        rows.append([cost.name, f"{cost.documents:,}", rejections, f"{cost.seconds:,.1f}", shown])
-    if rows:
-        yield ""
-        header = ["stage", "documents", "rejected", "seconds", "MB/s"]
-        yield from columns(header, rows, numbers=(1, 2, 3, 4))
-
-
-def usage(
-    columns_: Mapping[str, "Usage"], prices: "Prices", *, memory_per_worker: int | None = None
-) -> Iterator[str]:
-    """Yield a table of what a run needs, with a column for each of its usages: estimated, used."""
-    header, *rows = usage_rows(columns_, prices, memory_per_worker=memory_per_worker)
-    yield from columns(header, rows, numbers=range(1, len(header)))
-    yield f"prices      {prices_note(prices)}"
-
-
-def prices_note(prices: "Prices") -> str:
-    """Return what the costs are based on."""
-    return f"{prices.name}, {prices.date}; a month: of the added storage"
-
-
-def usage_rows(
-    columns_: Mapping[str, "Usage"], prices: "Prices", *, memory_per_worker: int | None = None
-) -> list[list[str]]:
-    """Return the header and the rows of the table of ``usage``."""
-    from etl.job.prices import cost_of
-
-    usages = list(columns_.values())
-    costs = [cost_of(each, prices) for each in usages]
-
-    def row(name: str, values: Iterable[str]) -> list[str]:
-        return [name, *values]
-
-    rows = [row("core-hours", (f"{each.core_seconds / 3600:,.4f}" for each in usages))]
-    if any(each.cpu_seconds for each in usages):
-        shown = (f"{each.cpu_seconds / 3600:,.4f}" if each.cpu_seconds else "" for each in usages)
-        rows.append(row("CPU-hours", shown))
-    if memory_per_worker is not None:
-        rows.append(row("memory per worker", [_size(memory_per_worker)]))
-    rows += [
-        row("read", (_size(each.read_bytes) for each in usages)),
-        row("written", (_size(each.written_bytes) for each in usages)),
-        row("storage added", (_size(each.stored_bytes) for each in usages)),
-        row("S3 GET requests", (f"{each.read_requests:,}" for each in usages)),
-        row("S3 PUT requests", (f"{each.write_requests:,}" for each in usages)),
-        row(f"{prices.currency} on demand", (f"{cost.on_demand:,.4f}" for cost in costs)),
-        row(f"{prices.currency} on spot", (f"{cost.spot:,.4f}" for cost in costs)),
-        row(f"{prices.currency} a month", (f"{cost.storage_per_month:,.4f}" for cost in costs)),
-    ]
-    return [["cost", *columns_], *rows]
-
-
-def _size(num_bytes: float) -> str:
-    """Return a size with a unit of 1000 bytes and more.
-
-    >>> _size(2_500_000), _size(512), _size(7_100_000_000_000)
-    ('2.5 MB', '0.0 MB', '7.1 TB')
-    """
-    unit, name = next(
-        (each for each in ((1e12, "TB"), (1e9, "GB")) if num_bytes >= each[0]), (1e6, "MB")
-    )
-    return f"{num_bytes / unit:,.1f} {name}"
 
 
 def quarantined(note: "Quarantined") -> str:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self, TextIO
 import typer
 
 from etl.cli.output import exit_code, quarantined
+from etl.cli.text_width import cut_text
 from etl.errors import TokenlakeError, one_line
 
 if TYPE_CHECKING:
@@ -64,7 +65,9 @@ class ProgressLine:
     def _rewrite(self, text: str, *, is_status: bool) -> None:
         self._is_status = is_status
         if self._is_terminal:
-            self._stream.write(f"\r{text[: shutil.get_terminal_size().columns - 1]}\x1b[K")
+            width = shutil.get_terminal_size().columns - 1
+            shown = cut_text(text, width) if is_status else _fit(text, width)
+            self._stream.write(f"\r{shown}\x1b[K")
             self._open = True
         else:
             self._stream.write(f"{text}\n")
@@ -193,21 +196,32 @@ def line(progress: "Progress") -> str:
 
     >>> from etl.job.progress import Progress
     >>> line(Progress("documents", done=1, total=4, rows=3000, kept=2000, text_bytes=8_000_000, seconds=2.0))
-    'documents   1/4 splits  1,500 docs/s  4.0 MB/s  kept 2,000  removed 1,000  6s left'
+    'documents   1/4 splits  6s left  kept 2,000 of 3,000  1,500 docs/s  4.0 MB/s'
     >>> line(Progress("documents", done=1, total=4, failed=1))
     'documents   1/4 splits  failed 1'
     """
     parts = [f"{progress.step:<11} {progress.done}/{progress.total} splits"]
     if progress.failed:
         parts.append(f"failed {progress.failed:,}")
+    if progress.rows and progress.seconds_left is not None:
+        parts.append(f"{duration(progress.seconds_left)} left")
+    if progress.rows:
+        parts.append(f"kept {progress.kept:,} of {progress.rows:,}")
     if progress.rows and (seconds := progress.working_seconds) > 0:
         parts.append(f"{progress.rows / seconds:,.0f} docs/s")
         parts.append(f"{progress.text_bytes / seconds / 1e6:,.1f} MB/s")
-    if progress.rows:
-        parts += [f"kept {progress.kept:,}", f"removed {progress.rows - progress.kept:,}"]
-    if progress.rows and progress.seconds_left is not None:
-        parts.append(f"{duration(progress.seconds_left)} left")
     return "  ".join(parts)
+
+
+def _fit(text: str, width: int) -> str:
+    """Return the parts of a line that fit; the most important ones are first.
+
+    >>> _fit("documents   1/4 splits  6s left  kept 2,000 of 3,000", 36)
+    'documents   1/4 splits  6s left'
+    """
+    if len(text) <= width:
+        return text
+    return text[: width + 2].rpartition("  ")[0] or text[:width]
 
 
 def note_dashboard(client: Any, note: Callable[[str], None]) -> None:

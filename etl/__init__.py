@@ -16,6 +16,8 @@ sweep trace tune vacuum verify warm_kernels write
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from etl.errors import torch_error
+
 if TYPE_CHECKING:
     from etl.audit.diff import diff
     from etl.audit.duplicates.duplicate_report import duplicates
@@ -163,7 +165,10 @@ def __getattr__(name: str) -> Any:
     if name not in _ORIGINS:
         raise AttributeError(f"module 'etl' has no attribute {name!r}")
     module, _, attribute = _ORIGINS[name].rpartition(".")
-    return getattr(import_module(module), attribute)
+    try:
+        return getattr(import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        raise torch_error(error) or error from error
 
 
 def __dir__() -> list[str]:

@@ -146,3 +146,10 @@ class ClusterError(TokenlakeError):
 
 class LoaderError(TokenlakeError):
     """The table does not have what a training run requests."""
+
+
+def torch_error(error: ModuleNotFoundError) -> LoaderError | None:
+    """Return the error that names the extra to install, if the missing module is one of torch."""
+    if (error.name or "").partition(".")[0] != "torch":
+        return None
+    return LoaderError("the library torch is not installed", hint="pip install 'tokenlake[train]'")

@@ -2,6 +2,8 @@
 
 import ast
 import inspect
+import subprocess
+import sys
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -128,6 +130,8 @@ def results(lake: str) -> Iterator[Any]:
     [kept] = etl.sample(lake, verdict="kept", n=1)
     yield etl.trace(lake, source=kept.source, row=kept.row)
     yield etl.graph(f"{lake}/tokens")
+    yield etl.status(lake)
+    yield etl.history(f"{lake}/documents")
     yield etl.RunReport("web", lake, "run-1", rows=3, kept=2, rejected={"length.few_words": 1})
 
 
@@ -151,6 +155,37 @@ def test_everything_that_a_notebook_shows_is_escaped() -> None:
     assert shown.text.count("<script>alert(1)</script>") == 10
     assert "\x1b" not in shown.text
     assert "\u202e" not in shown.text
+
+
+@pytest.mark.parametrize("code", ["etl.replay", "etl.commit_losses", "etl.loader.TokenDataset"])
+def test_without_torch_the_extra_to_install_is_named(code: str) -> None:
+    script = (
+        "import sys; sys.modules['torch'] = None\n"
+        "import etl, etl.loader\n"
+        f"try: {code}\n"
+        "except etl.TokenlakeError as error: print(error)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert result.stdout == (
+        "the library torch is not installed\n  hint: pip install 'tokenlake[train]'\n"
+    )
+
+
+def test_a_notebook_shows_the_progress_of_a_run(
+    process_client: Client,
+    recipe: Recipe,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    etl.run(recipe, cluster=process_client)
+    assert capsys.readouterr().out == ""
+    monkeypatch.setitem(sys.modules, "ipykernel", sys)
+    etl.run(recipe, cluster=process_client, rebuild=True)
+    shown = capsys.readouterr().out
+    assert "workers    starting" in shown
+    assert "tokens" in shown
 
 
 def test_progress_is_one_line_that_is_rewritten(capsys: pytest.CaptureFixture[str]) -> None:

@@ -51,8 +51,9 @@ def lines(difference: "Difference") -> Iterator[str]:
     yield from output.columns(["", "added", "removed"], rows, numbers=(1, 2))
     if difference.counts is None:
         yield "counts by reason: unknown, the data files of the old version are deleted"
-    for reason, change in (difference.counts or {}).items():
-        yield f"  {reason:<32} {change:+,}"
+    counts = [[f"  {reason}", f"{n:+,}"] for reason, n in (difference.counts or {}).items()]
+    if counts:
+        yield from output.columns(["reason", "change"], counts, numbers=(1,))
     for title, entries in (
         ("recipe", difference.recipe),
         ("library", difference.libraries),

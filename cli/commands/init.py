@@ -39,11 +39,14 @@ def init(
         ),
     ],
     lake: Annotated[
-        str,
+        str | None,
         typer.Option(
-            "--lake", metavar="URL", envvar="TOKENLAKE_LAKE", help="The lake to write to."
+            "--lake",
+            metavar="URL",
+            envvar="TOKENLAKE_LAKE",
+            help="The lake to write to; default: lakes/NAME beside the recipe.",
         ),
-    ] = "lake",
+    ] = None,
     tokenizer: Annotated[
         str | None,
         typer.Option(
@@ -57,6 +60,7 @@ def init(
     A few files of each format are opened. Comments give their formats, columns and languages. Edit the
     recipe, and check it with `etl plan`.
     """
+    from etl import storage
     from etl.errors import RecipeError
     from etl.recipe.propose import propose_recipe
 
@@ -71,13 +75,13 @@ def init(
     adjust = os.path.abspath if is_elsewhere else str
     proposal = propose_recipe(
         [_adjusted(source, adjust) for source in sources],
-        lake=_adjusted(lake, adjust),
+        lake=None if lake is None else _adjusted(lake, adjust),
         tokenizer=None if tokenizer is None else _adjusted(tokenizer, adjust),
     )
     if recipe == "-":
         typer.echo(proposal.text, nl=False)
         return
-    file.write_text(proposal.text, encoding="utf-8")
+    storage.write_bytes(storage.normalize(recipe), proposal.text.encode())
     for each in proposal.facts.errors:
         options.warn(str(each))
     output.print_result(proposal, lambda each: lines(each, recipe), as_json=as_json)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from etl.cli import options, output
+from etl.cli import cost_tables, options, output
 
 if TYPE_CHECKING:
     from etl.job.cost_estimate import Estimate
@@ -151,7 +151,7 @@ def sample_lines(sample: "InputSample") -> Iterator[str]:
 def _estimate(estimate: "Estimate", prices: "Prices") -> Iterator[str]:
     yield ""
     memory = estimate.memory_per_worker
-    yield from output.usage({"estimated": estimate.usage}, prices, memory_per_worker=memory)
+    yield from cost_tables.usage({"estimated": estimate.usage}, prices, memory_per_worker=memory)
     yield f"based on    {estimate.basis}"
 
 

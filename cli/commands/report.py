@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from etl.cli import options, output
+from etl.cli import cost_tables, options, output
 
 if TYPE_CHECKING:
     from etl.audit.mean_losses import MeanLoss, MeanLosses
@@ -67,8 +67,8 @@ def _write_page(lake: str, file: str, at_version: str | None, prices: "Prices") 
     facts = page_facts(lake, version=at_version)
     costs = None
     if facts.report.runs:
-        header, *rows = output.usage_rows(_usages(facts.report.runs), prices)
-        note = output.prices_note(prices)
+        header, *rows = cost_tables.usage_rows(_usages(facts.report.runs), prices)
+        note = cost_tables.prices_note(prices)
         costs = Grid(caption="Needs and cost of the runs", header=header, rows=rows, note=note)
     url = storage.normalize(file)
     storage.write_bytes(url, render(facts, costs=costs).encode())
@@ -104,7 +104,7 @@ def lines(report: "LakeReport", prices: "Prices | None" = None) -> Iterator[str]
     if report.losses is not None:
         yield from _losses(report.losses)
     yield from _runs(report.runs, prices or Prices.load())
-    yield from output.costs(report.costs)
+    yield from cost_tables.costs(report.costs)
     for note in report.quarantined:
         yield output.quarantined(note)
 
@@ -113,7 +113,7 @@ def _runs(runs: "list[RunCost]", prices: "Prices") -> Iterator[str]:
     """Yield what the last run has used, and all runs if there are more."""
     if runs:
         yield ""
-        yield from output.usage(_usages(runs), prices)
+        yield from cost_tables.usage(_usages(runs), prices)
 
 
 def _usages(runs: "list[RunCost]") -> "dict[str, Usage]":

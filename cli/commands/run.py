@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from etl.cli import options, output
+from etl.cli import cost_tables, options, output
 from etl.cli.progress import duration, note_dashboard, run_lines
 from etl.cli.signals import stop_of
 
@@ -160,5 +160,5 @@ def lines(report: "RunReport") -> Iterator[str]:
 
         yield ""
         usages = {"estimated": report.estimate, "used": report.used}
-        yield from output.usage(usages, Prices.load())
-    yield from output.costs(report.costs)
+        yield from cost_tables.usage(usages, Prices.load())
+    yield from cost_tables.costs(report.costs)

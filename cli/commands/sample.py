@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-_TEXT_CHARS = 600
-
 
 @app.command(
     epilog=options.examples(
@@ -39,7 +37,7 @@ def sample(  # noqa: PLR0913 - one parameter per option
     ] = 20,
     chars: Annotated[
         int, typer.Option(min=0, help="How many characters of each text to print.")
-    ] = _TEXT_CHARS,
+    ] = output.TEXT_CHARS,
     seed: Annotated[int, typer.Option(help="Another seed gives other documents.")] = 0,
     as_json: options.AsJson = False,
 ) -> None:
@@ -61,7 +59,7 @@ def sample(  # noqa: PLR0913 - one parameter per option
     output.print_result(documents, lambda each: lines(each, chars=chars), as_json=as_json)
 
 
-def lines(documents: "Sequence[ShownDocument]", *, chars: int = _TEXT_CHARS) -> Iterator[str]:
+def lines(documents: "Sequence[ShownDocument]", *, chars: int = output.TEXT_CHARS) -> Iterator[str]:
     """Yield the documents, separated by blank lines, with the first characters of their texts."""
     for number, document in enumerate(documents):
         if number:
@@ -84,8 +82,4 @@ def _document(document: "ShownDocument", chars: int) -> Iterator[str]:
     if document.text is None:
         yield f"  no text     {document.missing_text or 'it was not stored'}"
         return
-    shown = document.text[:chars]
-    for line in shown.splitlines():
-        yield from output.folded(line, first="  | ", indent="  | ")
-    if len(shown) < len(document.text):
-        yield f"  ... {len(document.text):,} characters in all"
+    yield from output.text_start(document.text, chars)

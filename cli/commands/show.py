@@ -78,13 +78,14 @@ def lines(facts: dict[str, Any]) -> Iterator[str]:
     rows, files = output.many(facts["rows"], "row"), output.many(facts["files"], "file")
     yield f"{rows}, {files}, {facts['bytes']:,} bytes"
     yield ""
+    width = max(len(field["name"]) for field in facts["schema"])
     for field in facts["schema"]:
-        yield f"  {field['name']:<24} {field['type']}{'' if field['nullable'] else ' not null'}"
+        yield f"  {field['name']:<{width}}  {field['type']}{'' if field['nullable'] else ' not null'}"
     for number, row in enumerate(facts["sample"]):
         yield ""
         yield f"row {number}"
         for name, value in row.items():
-            yield f"  {name:<24} {output.cell(value)}"
+            yield f"  {name:<{width}}  {output.cell(value)}"
 
 
 def _time(text: str) -> datetime:

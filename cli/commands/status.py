@@ -75,15 +75,15 @@ def _progress(job: "JobStatus", run: "RunState") -> str:
     if job.bytes_per_second is not None:
         parts.append(f"{job.bytes_per_second / 1e6:,.1f} MB/s")
     if job.step_ends is not None and run.seconds_left is not None and job.is_alive:
-        ends = job.step_ends.isoformat(timespec="seconds")
-        parts.append(f"{duration(run.seconds_left)} left (until {ends})")
+        parts.append(f"{duration(run.seconds_left)} left (until {_utc(job.step_ends)})")
     return "  ".join(parts)
 
 
 def _last_run(last: "RunSummary") -> Iterator[str]:
     run = last.run
-    took = datetime.fromisoformat(last.committed) - datetime.fromisoformat(last.started)
-    ended = f"ended {last.committed} after {duration(took.total_seconds())}"
+    committed = datetime.fromisoformat(last.committed)
+    took = committed - datetime.fromisoformat(last.started)
+    ended = f"ended {_utc(committed)} after {duration(took.total_seconds())}"
     yield f"last run    {last.run_id} of {last.recipe}, {ended}"
     rows, kept, duplicates = run.documents.rows, run.documents.kept, run.duplicates.duplicates
     counts = [output.many(rows, "row"), f"{kept:,} kept{output.percent(kept, rows)}"]
@@ -96,4 +96,8 @@ def _last_run(last: "RunSummary") -> Iterator[str]:
 def _ago(time: datetime, now: datetime) -> str:
     """Return a time and how long ago it was; the clock of the store may be ahead of this machine's."""
     seconds = max(0.0, (now - time).total_seconds())
-    return f"{time.isoformat(timespec='seconds')} ({duration(seconds)} ago)"
+    return f"{_utc(time)} ({duration(seconds)} ago)"
+
+
+def _utc(time: datetime) -> str:
+    return f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -87,7 +87,7 @@ def _signals_and_text(trace: "Trace") -> Iterator[str]:
     for name, value in trace.signals.items():
         yield f"  signal      {name} = {value:g}"
     if trace.text is not None:
-        yield f"  text        {output.cell(trace.text)}"
+        yield from output.text_start(trace.text)
     elif trace.missing_text is not None:
         yield f"  no text     {trace.missing_text}"
 

@@ -14,6 +14,8 @@ import pyarrow.compute as pc
 
 from etl import schemas, storage
 from etl.delta.table import Table
+from etl.html.card import Card, cards_html
+from etl.html.grid import make_grid
 from etl.lake.leases import Lease, all_leases
 from etl.lake.missing_tables import no_lake_error
 from etl.lake.open_table import find_table
@@ -72,6 +74,25 @@ class LakeStatus:
     tables: list[TableStatus]
     quarantined: list[Quarantined]
     last_run: RunSummary | None = field(default=None)
+
+    def _repr_html_(self) -> str:
+        """Return the status as HTML, for notebooks."""
+        facts: dict[str, object] = {
+            f"job {number}": f"{job.kind} {job.key}, {'running' if job.is_alive else 'dead'}"
+            for number, job in enumerate(self.jobs, 1)
+        }
+        facts["quarantined"] = f"{len(self.quarantined):,}"
+        if self.last_run is not None:
+            facts["last run"] = f"{self.last_run.run_id} of {self.last_run.recipe}"
+            facts["ended"] = self.last_run.committed
+        header = ("table", "version", "rows", "last commit (UTC)")
+        tables = make_grid("Tables", header, self.tables, _table_cells)
+        return cards_html(Card(title=f"Status of {self.lake}", facts=facts, grids=[tables]))
+
+
+def _table_cells(table: TableStatus) -> list[str]:
+    committed = "" if table.committed is None else f"{table.committed:%Y-%m-%d %H:%M:%S}"
+    return [table.name, f"{table.version}", f"{table.rows:,}", committed]
 
 
 def lake_status(lake: str, *, now: datetime | None = None) -> LakeStatus:

@@ -122,7 +122,7 @@ def _file_sizes(url: str) -> dict[str, int]:
     except StorageError as error:
         url = storage.normalize(url)
         what = f"cannot be reached ({error.what})"
-        raise StorageError(what, where=url, hint=storage.access_hint(url)) from error
+        raise StorageError(what, where=url, hint=error.hint or storage.access_hint(url)) from error
 
 
 def _is_table(names: Iterable[str]) -> bool:

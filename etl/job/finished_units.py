@@ -1,18 +1,19 @@
 """Run the units of work of a step; report each that finishes, and quarantine those that fail."""
 
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from etl.compute.submit import map_unordered
+from etl.compute.unit_log import follow_units
 from etl.errors import ClusterError, RecipeError, WriteError
 from etl.job.first_failures import FirstFailures
 from etl.job.progress import Progress
 from etl.job.run_commits import UnitLocation
 from etl.job.run_context import RunContext
 from etl.job.shipped_files import OnWorker
+from etl.job.step_progress import StepProgress
 from etl.job.tasks import ReadSplit, TokenizeUnit
 from etl.lake.work_units import WorkResult, WorkUnit
 from etl.recipe.recipe import Step
@@ -57,15 +58,14 @@ def run_units(run: RunContext, work: Work[Unit]) -> Iterator[FinishedUnit[Unit]]
     the input is not at fault, and deduplication must not run without it. Raises QuarantineError if the first
     units of a table without rows all fail in the same way.
     """
-    progress = Progress(work.step, 0, work.count, total_bytes=work.num_bytes)
-    started = time.monotonic()
-    run.report(progress)
+    progress = StepProgress(run, Progress(work.step, 0, work.count, total_bytes=work.num_bytes))
     first = FirstFailures(is_empty=not run.ledgers[work.step].has_rows())
     task = OnWorker(work.task, run.files)
+    arguments = progress.note_submitted(work.arguments)
     answers = map_unordered(
-        run.client, task, work.arguments, label=work.label, time_limit=run.time_limit
+        run.client, task, arguments, label=work.label, time_limit=run.time_limit
     )
-    with closing(answers):
+    with closing(answers), follow_units(run.client, progress.add_part):
         for (unit, key, *_), answer in answers:
             if isinstance(answer, RecipeError | WriteError | ClusterError):
                 raise answer
@@ -77,17 +77,8 @@ def run_units(run: RunContext, work: Work[Unit]) -> Iterator[FinishedUnit[Unit]]
                 run.commits.clear_quarantine(work.step, location)
                 first.add_success()
                 result = answer
-            seconds = time.monotonic() - started
-            progress = progress.after(
-                result, num_bytes=unit_bytes(unit), seconds=seconds, workers=run.num_workers
-            )
-            run.report(progress)
+            progress.add_finished(key, result)
             yield FinishedUnit(unit, key, result)
-
-
-def unit_bytes(unit: Split | WorkUnit) -> int:
-    """Return the bytes of a unit of work in the files that it is read from."""
-    return unit.size if isinstance(unit, WorkUnit) else unit.bytes
 
 
 def unit_location(unit: Split | WorkUnit) -> UnitLocation:

@@ -8,6 +8,7 @@ from etl.html.card import Card, cards_html
 from etl.html.grid import make_grid
 from etl.job.cost_estimate import Estimate, estimate_cost
 from etl.job.plan import Plan, make_plan
+from etl.job.run_commits import load_reference_tokenizer
 from etl.job.sample_input import InputSample, sample_input
 from etl.loader.measure_evenness import measure_table
 from etl.loader.order.evenness import Evenness
@@ -60,6 +61,8 @@ def plan(
     """
     loaded = Recipe.of(recipe)
     made = make_plan(loaded, rebuild=rebuild, replace_changed=replace_changed)
+    if loaded.tokenize_stage is not None:  # fail early if it is not a tokenizer
+        load_reference_tokenizer(loaded.tokenize_stage)
     sample = sample_input(loaded, made.splits) if reads_sample and made.splits else None
     return PlanReport(
         plan=made, sample=sample, estimate=estimate_cost(made), evenness=_evenness(made)

@@ -2,14 +2,17 @@
 
 import sys
 import time
+from typing import Final
 
 from etl.job.progress import Progress
 
-_SECONDS = 0.5  # between two lines; chosen here
+_SECONDS: Final = 0.5  # between two lines; chosen here
 
 
 class PrintProgress:
     """A callback for ``on_progress`` that prints to standard output, where notebooks show it.
+
+    Its method ``status`` is one for ``on_status``. A notebook uses both by default.
 
     >>> from etl.job.progress import Progress
     >>> PrintProgress()(Progress("documents", done=4, total=4, rows=3000, kept=2000, seconds=2.0))
@@ -27,12 +30,23 @@ class PrintProgress:
         if not is_last and now - self._printed < _SECONDS:
             return
         self._printed = now
-        text = _line(progress)
+        self._print(_line(progress), is_last=is_last)
+
+    def status(self, text: str) -> None:
+        """Print what the run is doing."""
+        self._print(text, is_last=False)
+
+    def _print(self, text: str, *, is_last: bool) -> None:
         start = "\r" if self._width else ""
         end = "\n" if is_last else ""
         sys.stdout.write(f"{start}{text.ljust(self._width)}{end}")
         sys.stdout.flush()
         self._width = 0 if is_last else len(text)
+
+
+def is_notebook() -> bool:
+    """Return whether this process is the kernel of a notebook."""
+    return "ipykernel" in sys.modules
 
 
 def _line(progress: Progress) -> str:

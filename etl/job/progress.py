@@ -13,10 +13,11 @@ from etl.schemas import TableName, Usage
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of a step: units of work done, and the documents and bytes of text in them.
+    """The progress of a step: units of work done, and documents and bytes of text.
 
-    ``done_bytes`` and ``total_bytes`` are those of the files that the step reads. ``failed`` units are
-    quarantined. Of the ``seconds``, kernels were compiled for ``compile_seconds``, on average of the workers.
+    ``done_bytes`` and ``total_bytes`` are those of the files that the step reads. They and the documents
+    include about what workers have done of the units that they run. ``failed`` units are quarantined. Of the
+    ``seconds``, kernels were compiled for ``compile_seconds``, on average of the workers.
     """
 
     step: TableName
@@ -42,20 +43,21 @@ class Progress:
 
         >>> Progress("documents", 1, 4, seconds=62.0, compile_seconds=60.0).seconds_left
         6.0
+        >>> Progress("documents", 0, 1, done_bytes=2, total_bytes=8, seconds=2.0).seconds_left
+        6.0
         """
-        if not 0 < self.done < self.total:
+        if self.done == self.total:
             return None
         done, total = self.done, self.total
         if self.done_bytes and self.total_bytes >= self.done_bytes:
             done, total = self.done_bytes, self.total_bytes
+        if not done:
+            return None
         return self.working_seconds / done * (total - done)
 
-    def after(
-        self, result: WorkResult | None, *, num_bytes: int, seconds: float, workers: int
-    ) -> "Progress":
+    def after(self, result: WorkResult | None, *, num_bytes: int, workers: int) -> "Progress":
         """Return the progress after one more unit of work of so many bytes; None if the unit failed."""
-        done_bytes = self.done_bytes + num_bytes
-        progress = replace(self, done=self.done + 1, done_bytes=done_bytes, seconds=seconds)
+        progress = replace(self, done=self.done + 1, done_bytes=self.done_bytes + num_bytes)
         if result is None:
             return replace(progress, failed=self.failed + 1)
         return replace(

@@ -12,6 +12,7 @@ from etl.compute.cluster import Cluster
 from etl.compute.request import ignore
 from etl.job.check_columns import check_columns
 from etl.job.plan import check_stages
+from etl.job.print_progress import PrintProgress, is_notebook
 from etl.job.progress import Progress, RunReport
 from etl.job.run_commits import load_reference_tokenizer
 from etl.job.start import Start
@@ -29,15 +30,17 @@ def run(  # noqa: PLR0913 - one parameter for each event
     replace_changed: bool = False,
     on_progress: Callable[[Progress], None] | None = None,
     on_client: "Callable[[Client], None] | None" = None,
-    on_status: Callable[[str], None] = ignore,
+    on_status: Callable[[str], None] | None = None,
 ) -> RunReport:
     """Do the remaining work of a recipe and return a report.
 
     ``recipe`` is a recipe, its file, or the name of a shipped one. ``cluster`` is the cluster to use, its
     address (``tcp://...``, ``k8s:FILE``) or an existing client; by default this machine, see ``Cluster``. No
     cluster is started, and Dask is not imported, if nothing remains to be done. Input that cannot be read is
-    quarantined: the run continues, and the report is not ``ok``. ``on_status`` is called with a line when the
-    input is listed, when workers start, and (in another thread) while they compile kernels.
+    quarantined: the run continues, and the report is not ``ok``. ``on_progress`` is called when a unit of
+    work is done and, in another thread, while workers run long ones. ``on_status`` is called with a line when
+    the input is listed, when workers start, and (in another thread) while they compile kernels. By default, a
+    notebook shows both.
 
     Raises the errors of ``make_plan``, SourceError if a column is missing in the files of a format before any
     was read, ClusterError if the scheduler is lost or a worker cannot run the recipe, WriteError if the lake
@@ -45,6 +48,10 @@ def run(  # noqa: PLR0913 - one parameter for each event
     table without rows all fail with the same error.
     """
     started = time.monotonic()
+    if is_notebook():
+        shown = PrintProgress()
+        on_progress, on_status = on_progress or shown, on_status or shown.status
+    on_status = on_status or ignore
     recipe = Recipe.of(recipe)
     check_stages(recipe)
     on_status("input      listing the files")

@@ -11,11 +11,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from etl import schemas, storage
+from etl.compute.unit_log import UnitLog
 from etl.delta.data_file import DataFile, DataFileWriter
 from etl.lake.dedup_decisions import cut_rows, duplicate_rows, without_cuts
 from etl.lake.stage_costs import READ, TOKENIZE, WRITE
 from etl.lake.table_specs import ARCHIVED_TOKENS, DOCUMENTS, TOKENS
-from etl.lake.work_units import WorkResult, WorkUnit
+from etl.lake.work_units import WorkPart, WorkResult, WorkUnit
 from etl.recipe.recipe import Recipe
 from etl.sources import Split
 from etl.sources.read import read_split
@@ -41,12 +42,15 @@ class ReadSplit:
         documents = _DocumentWriter(self.recipe, key, clock)
         tokens = _TokenWriter(self.recipe, tokens_key, clock) if self.with_tokens else None
         batches = read_split(split, self.recipe.source, batch_bytes=_BATCH_BYTES)
-        text_bytes = 0
+        log, text_bytes = UnitLog(), 0
         for batch in clock.measure_each(READ, batches):
             text_bytes += batch["text"].nbytes
             kept = documents.append(batch)
             if tokens is not None:
                 tokens.append(kept)
+            share = text_bytes / max(split.work, 1)
+            counts = documents.rows, documents.kept, text_bytes
+            log.send(WorkPart(key, share, *counts, clock.compile_seconds))
         document_files = documents.close()
         token_files = tokens.close() if tokens is not None else []
         return WorkResult(
@@ -119,7 +123,7 @@ class TokenizeUnit:
         dropped, cuts = self._decisions(unit, duplicates)
         tokens = _TokenWriter(self.recipe, key, clock)
         url = self.recipe.table_url("documents")
-        rows = kept = text_bytes = 0
+        log, rows, kept, text_bytes = UnitLog(), 0, 0, 0
         for path in unit.paths:
             tables = _kept_documents(storage.join(url, path))
             for table in clock.measure_each(f"{TOKENIZE}.read", tables):
@@ -129,6 +133,8 @@ class TokenizeUnit:
                 kept += new.num_rows
                 text_bytes += new["text"].nbytes
                 tokens.append(new if cuts is None else self._cut(new, cuts))
+                counts = rows, kept, text_bytes
+                log.send(WorkPart(key, rows / unit.rows, *counts, clock.compile_seconds))
         assert rows == unit.rows, "the row count differs from the log of documents"
         assert rows - kept == len(dropped), "a duplicate does not occur in documents"
         token_files = tokens.close()

@@ -1,15 +1,24 @@
 """Open the tables of a lake by URL or by name; a table of another format version is refused."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from datetime import datetime
 from functools import partial
-from typing import get_args
+from typing import Final, get_args
 
 from etl import schemas, storage
 from etl.delta.table import Table
 from etl.errors import DamagedLogError, TableError
 from etl.lake.commit_info import check_format
 from etl.lake.missing_tables import hint_for_missing_table
+
+_COLUMNS: Final[Mapping[str, AbstractSet[str]]] = {
+    "documents": {"source", "row", "verdict"},
+    "duplicates": {*schemas.DUPLICATES.names},
+    "keys": {*schemas.KEYS.names},
+    "tokens": {*schemas.TOKENS.names},
+}
+"""Columns by which a lake's table is recognized."""
 
 
 def open_table(url: str, version: int | datetime | None = None) -> Table:
@@ -42,6 +51,7 @@ def _checked(url: str, read: Callable[[], Table | None]) -> Table | None:
         table = read()
         if table is not None:
             _check_name(table, name)
+            _check_columns(table, name)
     except DamagedLogError as error:
         hint = f"`etl repair {lake} --yes` restores the log; `etl run` then does lost work again"
         raise DamagedLogError(error.what, where=error.where, hint=hint) from error
@@ -55,3 +65,13 @@ def _check_name(table: Table, name: str) -> None:
     if name in get_args(schemas.TableName) and table.name not in (None, name):
         what = f"the log has a checkpoint of another table, {table.name!r}"
         raise DamagedLogError(what, where=table.url)
+
+
+def _check_columns(table: Table, name: str) -> None:
+    """Raise TableError if a table has the name of a lake's, and is another program's."""
+    if missing := _COLUMNS.get(name, set()) - {*table.schema.names}:
+        raise TableError(
+            f"not a table of Tokenlake: it has no column {min(missing)!r}",
+            where=table.url,
+            hint="give a lake that `etl run` has written; to read this table, make it a recipe's source",
+        )

@@ -47,9 +47,11 @@ class RunState:
         >>> RunState(**{**state.to_json(), "done": 1, "total": 4, "seconds": 2.0}).seconds_left
         6.0
         """
-        if not self.done:
-            return 0.0 if self.step is not None and not self.total else None
+        if self.step is not None and not self.total:
+            return 0.0
         done, total = self.done, self.total
         if self.done_bytes and self.total_bytes >= self.done_bytes:
             done, total = self.done_bytes, self.total_bytes
+        if not done:
+            return None
         return self.seconds * (total - done) / done

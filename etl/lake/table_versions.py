@@ -10,6 +10,8 @@ from typing import Any
 
 from etl import schemas
 from etl.delta.table import Table
+from etl.html.card import Card, cards_html
+from etl.html.grid import make_grid
 from etl.lake.commit_info import fields_of, parse_record
 from etl.lake.open_table import open_table
 
@@ -29,12 +31,33 @@ class Version:
     note: dict[str, Any] = field(default_factory=dict)
 
 
-def history(table_url: str) -> list[Version]:
+class History(list[Version]):
+    """The versions of a table, newest first; a notebook shows them as a table."""
+
+    def _repr_html_(self) -> str:
+        """Return the versions as HTML, for notebooks."""
+        header = ("version", "rows", "kept", "rejected", "tokens")
+        return cards_html(
+            Card(title="History", grids=[make_grid("Versions", header, self, _cells)])
+        )
+
+
+def _cells(version: Version) -> list[str]:
+    name = f"{version.version}, {version.time:%Y-%m-%d %H:%M:%S} UTC: "
+    record = version.lineage
+    if record is None:
+        return [name + version.operation.lower(), "", "", "", ""]
+    counts = record.counts
+    numbers = (counts.rows, counts.kept, sum(counts.rejected.values()), counts.tokens)
+    return [f"{name}{record.action} by {record.recipe}", *(f"{number:,}" for number in numbers)]
+
+
+def history(table_url: str) -> History:
     """Return all versions of a table, newest first.
 
     Raises TableError if the table does not exist, or was written in another format version.
     """
-    return read_versions(open_table(table_url))
+    return History(stream_versions(open_table(table_url)))
 
 
 def read_versions(table: Table) -> list[Version]:

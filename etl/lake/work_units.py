@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
+from typing import NamedTuple
 
 from etl.delta.data_file import DataFile
 from etl.delta.table import Table
@@ -94,3 +95,14 @@ class WorkResult:
     token_files: Sequence[DataFile] = ()
     costs: Mapping[str, float] = field(default_factory=dict)  # part of the work -> seconds
     compile_seconds: float = 0.0  # in which the worker compiled kernels, or waited for one that did
+
+
+class WorkPart(NamedTuple):
+    """What a worker has done of a unit of work that it runs: about which share of it, and its documents."""
+
+    key: str
+    share: float
+    rows: int
+    kept: int
+    text_bytes: int
+    compile_seconds: float

@@ -20,7 +20,7 @@ how evenly batches mix the input files. ``loss_log.py`` writes the losses of doc
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from etl.errors import LoaderError
+from etl.errors import torch_error
 
 if TYPE_CHECKING:
     from etl.loader.batches.document_boundaries import Format
@@ -88,13 +88,6 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module(_MODULES[name]), name)
     except ModuleNotFoundError as error:
         raise torch_error(error) or error from error
-
-
-def torch_error(error: ModuleNotFoundError) -> LoaderError | None:
-    """Return the error that names the extra to install, if the missing module is one of torch."""
-    if (error.name or "").partition(".")[0] != "torch":
-        return None
-    return LoaderError("the library torch is not installed", hint="pip install 'tokenlake[train]'")
 
 
 def __dir__() -> list[str]:

@@ -15,7 +15,9 @@ from etl.sources.inspect import SourceFacts, inspect_source
 from etl.stages.apply import apply
 from etl.stages.filters.language import Language
 from etl.stages.fineweb2_limits import limits_of_table
+from etl.stages.tokenize import Encoder, Tokenize
 from etl.stages.transforms.extract import Extract
+from etl.text import segmenters
 
 _MIN_SCORE: Final = 0.65  # the default of the language stage
 _MIN_LANGUAGE_SHARE: Final = 0.02  # of the sampled documents, for a language to be kept
@@ -55,16 +57,20 @@ def propose_recipe(
     source: str | Sequence[str],
     *,
     name: str | None = None,
-    lake: str = "lake",
+    lake: str | None = None,
     tokenizer: str | None = None,
 ) -> Proposal:
     """Inspect files and return a recipe for them, with comments.
 
-    ``source`` is a URL, a glob, a folder, or several of them. ``tokenizer`` is the path or URL of a
-    tokenizer.json; without it, the stage is a comment. Raises SourceError if no file can be read, or if
-    no column holds text; StorageError if a URL cannot be listed.
+    ``source`` is a URL, a glob, a folder, or several of them. ``name`` is by default the source's, and
+    ``lake`` is ``lakes/<name>``. ``tokenizer`` is the path or URL of a tokenizer.json; without it, the stage
+    is a comment. Raises SourceError if no file can be read, or if they have no records or no column with
+    text; StorageError if a URL cannot be listed; TokenizerError if the tokenizer cannot be loaded.
     """
     paths = [source] if isinstance(source, str) else [*source]
+    name = name or _name_of(paths[0])
+    if tokenizer is not None:
+        Encoder.of(Tokenize(tokenizer=tokenizer))
     facts = inspect_source(paths)
     documents = apply(facts.documents, [Extract(), Language(min_score=None)])
     is_certain = pc.greater_equal(documents["lang_score"], _MIN_SCORE)
@@ -75,11 +81,11 @@ def propose_recipe(
     is_html = pages > _MIN_PAGE_SHARE * max(len(documents), 1)
     stages = [*_stages(facts, languages, is_html=is_html)]
     lines = [
-        f"name: {_scalar(name or _name_of(paths[0]))}",
+        f"name: {_scalar(name)}",
         *_source_lines(facts),
         "",
         *_comment("The folder of the tables that a run writes: a path or a URL."),
-        f"lake: {_scalar(lake)}",
+        f"lake: {_scalar(lake or f'lakes/{name}')}",
         "",
         *_comment(
             "What happens to each document, in order. `etl stages NAME` prints the settings of a stage."
@@ -130,7 +136,13 @@ def _stages(
             f"{{keep: [{', '.join(map(_scalar, kept))}], min_score: {_MIN_SCORE}}}",
         )
     limits = _limits(kept)
-    yield _Stage("Repeated lines, paragraphs and word sequences.", "gopher_repetition", limits)
+    about = "Repeated lines, paragraphs and word sequences."
+    if _DICTIONARY & {*kept} and not segmenters.are_installed():
+        about += (
+            " In Chinese, Japanese and Korean, each character counts as a word here and below: `words: "
+            "dictionary` needs `pip install 'tokenlake[segmenters]'`."
+        )
+    yield _Stage(about, "gopher_repetition", limits)
     yield _Stage(
         "Length, word lengths, symbols, stop words. It rejects most lists, tables and code.",
         "gopher_quality",
@@ -156,7 +168,8 @@ def _limits(kept: Sequence[str]) -> str:
     """Return the settings of filters with limits by language; none if English is the only language."""
     if not any(code in limits_of_table("fineweb2", "gopher_quality") for code in kept):
         return ""
-    words = ", words: dictionary" if _DICTIONARY & {*kept} else ""
+    has_words = _DICTIONARY & {*kept} and segmenters.are_installed()
+    words = ", words: dictionary" if has_words else ""
     return f"{{languages: fineweb2{words}}}"
 
 

@@ -8,7 +8,7 @@ from typing import Final
 import pyarrow as pa
 
 from etl import storage
-from etl.errors import SourceError
+from etl.errors import SourceError, StorageError
 from etl.schemas import RAW
 from etl.sources.formats import detect_format
 from etl.sources.listing import list_files
@@ -75,7 +75,8 @@ def inspect_source(paths: Sequence[str]) -> SourceFacts:
     """Open a few files of each format and return what they are like.
 
     The columns are chosen for the format with the most bytes. Raises SourceError if a path matches no file,
-    if the format of a file is unknown, or if no file can be read; StorageError if a URL cannot be listed.
+    if the format of a file is unknown, if no file can be read, or if no record has a text; StorageError if a
+    URL cannot be listed.
     """
     format_ = _guess_format(paths)
     files = list_files(paths, format_)
@@ -102,12 +103,28 @@ def inspect_source(paths: Sequence[str]) -> SourceFacts:
     read = {columns.text, columns.id, columns.url}
     others = dict.fromkeys(name for each in formats for name in each.columns if name not in read)
     documents, errors = _read_all(opened.values(), source)
+    if documents["text"].null_count == len(documents):
+        raise errors[0] if errors else _no_text_error(documents, paths[0])
     return SourceFacts(
         source=source,
         formats=formats,
         other_columns=tuple(others),
         documents=documents,
         errors=errors,
+    )
+
+
+def _no_text_error(documents: pa.Table, path: str) -> SourceError:
+    """Return the error for files without a text, with the reason why the first record has none."""
+    if not len(documents):
+        return SourceError(
+            "the files have no records", where=path, hint="give --source other files"
+        )
+    first = documents.slice(0, 1).to_pylist()[0]
+    return SourceError(
+        f"none of the first {len(documents):,} records has a text: {first['reason']}",
+        where=first["source"],
+        hint="correct the file, or give --source other files",
     )
 
 
@@ -179,11 +196,11 @@ def _guess_format(paths: Sequence[str]) -> Format | None:
 def _peek_all(files: Sequence[Split], max_records: int) -> list[Record]:
     """Return the first records of files; raise the error of the first one if none can be read."""
     records: list[Record] = []
-    errors: list[SourceError] = []
+    errors: list[SourceError | StorageError] = []
     for file in files:
         try:
             records += peek(file, max_records)
-        except SourceError as error:
+        except (SourceError, StorageError) as error:
             errors.append(error)
     if errors and len(errors) == len(files):
         raise errors[0]

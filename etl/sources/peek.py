@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from etl import storage
-from etl.errors import SourceError, StorageError, error_line
+from etl.errors import SourceError, error_line
 from etl.sources.formats import byte_lines
 from etl.sources.split import Format, Split, split_compression
 
@@ -32,7 +32,8 @@ Record = Mapping[str, Any]
 def peek(file: Split, max_records: int) -> list[Record]:
     """Return the first records of a file as Python values by column; none of a format without columns.
 
-    Records that cannot be read are left out. Raises SourceError if the file cannot be read.
+    Records that cannot be read are left out. Raises SourceError if the file does not have its format, and
+    StorageError if it cannot be read at all.
     """
     try:
         with storage.open_input(file.uri) as opened:
@@ -48,9 +49,9 @@ def peek(file: Split, max_records: int) -> list[Record]:
                 case _:
                     records = iter(())
             return [*islice(records, max_records)]
-    except (pa.ArrowException, OSError, StorageError, UnicodeDecodeError, csv.Error) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError, csv.Error) as error:
         what = f"cannot be read as {file.format} ({error_line(error)})"
-        hint = "set --format if the extension is wrong, or leave the file out"
+        hint = "rename the file if its extension is wrong, or leave it out"
         raise SourceError(what, where=file.uri, hint=hint) from error
 
 

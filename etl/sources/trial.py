@@ -23,8 +23,12 @@ def choose_part(splits: Iterable[Split], source: Source) -> Iterator[Split]:
     pieces = _countable(splits)
     if (share := source.share) is not None:
         for split in pieces:
-            most = max(int(split.work * share), 1)
-            yield replace(split, bytes=int(split.bytes * share), max_text_bytes=most)
+            num_bytes = int(split.bytes * share)
+            if split.format == "jsonl" and split.compression is None:  # bytes are known exactly
+                yield replace(split, bytes=num_bytes, stop=split.start + max(num_bytes, 1))
+            else:
+                most = max(int(split.work * share), 1)
+                yield replace(split, bytes=num_bytes, max_text_bytes=most)
     elif source.limit is not None:
         chosen = spread(pieces, min(source.limit, _MAX_SPLITS))
         for index, split in enumerate(chosen):

@@ -21,7 +21,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from etl.errors import StorageError, TokenlakeError, WriteError, error_line
-from etl.storage.filesystem import CREATE_ONLY_OPTIONS, filesystem
+from etl.storage.filesystem import CREATE_ONLY_OPTIONS, access_hint, filesystem
 from etl.storage.sync import make_folder, start_sync, sync_file, sync_folder
 from etl.storage.time_limit import LimitedFile, call
 from etl.storage.urls import get_protocol, is_local, join, local_path, normalize
@@ -47,7 +47,8 @@ def open_input(uri: str) -> Iterator[pa.NativeFile]:
             reader = io.BufferedReader(LimitedFile(uri, remote), _READ_AHEAD_BYTES)
             file = pa.PythonFile(reader, mode="r")
     except Exception as error:
-        raise StorageError(f"cannot be read ({error_line(error)})", where=uri) from error
+        what = f"cannot be read ({error_line(error)})"
+        raise StorageError(what, where=uri, hint=access_hint(uri)) from error
     with file:
         yield file
 

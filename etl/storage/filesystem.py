@@ -77,7 +77,7 @@ def filesystem(url: str, *, retry: bool = True) -> fsspec.AbstractFileSystem:
     # A cached listing may be out of date, and the cache is not thread-safe.
     if protocol in CREATE_ONLY_OPTIONS:
         options["use_listings_cache"] = False
-    hint = "local paths and s3:// work as installed; gs:// needs tokenlake[gs], az:// tokenlake[az]"
+    hint = "local paths and s3:// work; for gs:// pip install 'tokenlake[gs]', for az:// 'tokenlake[az]'"
     if protocol in _NEED_A_LOGIN:
         raise StorageError(f"no filesystem for {protocol}://", where=url, hint=hint)
     try:

@@ -1,0 +1,76 @@
+"""The progress of one step of a run: its finished units, and those that workers still run."""
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from threading import Lock
+from typing import Any, Final, TypeVar
+
+from etl.job.progress import Progress
+from etl.job.run_context import RunContext
+from etl.lake.work_units import WorkPart, WorkResult, WorkUnit
+from etl.sources import Split
+
+Arguments = TypeVar("Arguments", bound=tuple[Any, ...])
+
+_MAX_SHARE: Final = 0.99  # of a unit that is not finished, whose size is an estimate
+
+
+class StepProgress:
+    """Counts the units of a step of a run, and reports the counts after each change.
+
+    ``start`` has the totals of the step.
+    """
+
+    def __init__(self, run: RunContext, start: Progress) -> None:
+        self._run = run
+        self._finished = start
+        self._started = time.monotonic()
+        self._num_bytes: dict[str, int] = {}  # of the units that have been submitted, by key
+        self._parts: dict[str, WorkPart] = {}  # of the units that run, by key
+        self._lock = Lock()
+        run.report(start)
+
+    def note_submitted(self, arguments: Iterable[Arguments]) -> Iterator[Arguments]:
+        """Yield the arguments of units, which begin with the unit and its key, as they are submitted."""
+        for each in arguments:
+            self._num_bytes[each[1]] = unit_bytes(each[0])
+            yield each
+
+    def add_part(self, fields: tuple[Any, ...]) -> None:
+        """Replace the part of a running unit; called in another thread. Units of other runs are ignored."""
+        part = WorkPart(*fields)
+        with self._lock:
+            if part.key not in self._num_bytes:
+                return
+            self._parts[part.key] = part
+            self._run.report(self._with_parts())
+
+    def add_finished(self, key: str, result: WorkResult | None) -> None:
+        """Count a unit of work; its result is None if it failed."""
+        with self._lock:
+            num_bytes = self._num_bytes.pop(key)
+            self._parts.pop(key, None)
+            self._finished = self._finished.after(
+                result, num_bytes=num_bytes, workers=self._run.num_workers
+            )
+            self._run.report(self._with_parts())
+
+    def _with_parts(self) -> Progress:
+        finished, parts = self._finished, self._parts.values()
+        done = (min(part.share, _MAX_SHARE) * self._num_bytes[part.key] for part in parts)
+        compiling = sum(part.compile_seconds for part in parts) / self._run.num_workers
+        return replace(
+            finished,
+            done_bytes=finished.done_bytes + int(sum(done)),
+            rows=finished.rows + sum(part.rows for part in parts),
+            kept=finished.kept + sum(part.kept for part in parts),
+            text_bytes=finished.text_bytes + sum(part.text_bytes for part in parts),
+            seconds=time.monotonic() - self._started,
+            compile_seconds=finished.compile_seconds + compiling,
+        )
+
+
+def unit_bytes(unit: Split | WorkUnit) -> int:
+    """Return the bytes of a unit of work in the files that it is read from."""
+    return unit.size if isinstance(unit, WorkUnit) else unit.bytes
