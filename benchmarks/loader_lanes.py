@@ -111,6 +111,8 @@ def ratio(lanes: int) -> float:
 def fetched(lake: str, world_size: int) -> float:
     """Return the bytes that all ranks fetch in an epoch, divided by those of the tokens."""
     total, read_range = 0, Ranges.read
+    num_tokens = TokenDataset(lake, seq_len=SEQ_LEN).num_tokens
+    shuffle = Shuffle(lanes=Shuffle().resolved(num_tokens, is_remote=True).lanes)
 
     def count(ranges: Ranges, uri: str, start: int, stop: int, *, size: int) -> bytes:
         nonlocal total
@@ -120,7 +122,7 @@ def fetched(lake: str, world_size: int) -> float:
     Ranges.read = count  # type: ignore[method-assign, assignment]
     for rank in range(world_size):
         shard = Shard(rank=rank, world_size=world_size)
-        dataset = TokenDataset(lake, seq_len=SEQ_LEN, shuffle=Shuffle(lanes=512), shard=shard)
+        dataset = TokenDataset(lake, seq_len=SEQ_LEN, shuffle=shuffle, shard=shard)
         index = replace(dataset._index, remote=Remote())  # noqa: SLF001 - as if it were remote
         dataset._index = index  # noqa: SLF001
         for _ in dataset.batches(BATCH):

@@ -48,7 +48,7 @@ class TokenMixture(ShardedDataset):
     changes, and each source continues in its own epoch with the tokens that no window had.
 
     Each source has lanes as if it were read alone, so that K of them take about K times the memory of one:
-    ``Shuffle(lanes=256 // K)`` keeps it. With best-fit packing, ``Shuffle(lanes=12 // K)`` takes 50 MB.
+    ``Shuffle(lanes=256 // K)`` keeps it. With best-fit packing, two sources take about 40 MB.
 
     Raises LoaderError if a weight is missing, not positive (in a Schedule, for all samples) or below 1/4,096
     of the total, if the datasets are not compatible, or if their tables have different tokenizers.

@@ -2,6 +2,7 @@
 
 import json
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from etl.loader.fetch.footers import CHUNKS, marked_page
 from etl.loader.fetch.request_parts import RequestParts
 from etl.loader.fetch.table_index import TableIndex
 from etl.loader.order.epoch import EpochPlan
+from etl.loader.order.mixture_order import MixtureOrder
 from etl.loader.steps import divide_step
 
 
@@ -83,6 +85,17 @@ def test_ranks_fetch_each_byte_about_once(num_tokens, world_sizes):
     lane_bytes, size = count_lane_bytes(index, plan), int(index.chunks["tokens"]["size"].sum())
     fetched = {n: (lane_bytes * count_readers(plan.lanes, n)).sum() / size for n in world_sizes}
     assert {n: ratio for n, ratio in fetched.items() if not 1 <= ratio < 1.1} == {}
+
+
+def test_a_class_of_a_mixture_reads_few_lanes_of_each_source():
+    sizes = [4 * 10**6, 10**7, 3 * 10**8, 10**9, 3 * 10**9, 10**11]
+    lanes = [Shuffle().resolved(size, is_remote=True).lanes for size in sizes]
+    assert lanes == [15, 30, 960, 1920, 3840, 15_360]
+    for small, large in pairwise(lanes):
+        assert large % small == 0
+    for samples in (100, 10**5, 10**7):
+        classes = MixtureOrder.classes_for(lanes[-1], np.array([10**7, samples]))
+        assert lanes[-1] % classes == 0
 
 
 @pytest.mark.parametrize("world_size", [1, 8, 16, 24, 64])

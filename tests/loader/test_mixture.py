@@ -315,8 +315,8 @@ def test_errors_state_the_mistake(lakes):
     with pytest.raises(LoaderError, match=r"differ in \(seq_len.*code has \(6, Shard"):
         TokenMixture(other, weights=WEIGHTS)
     mixture = TokenMixture(datasets, weights=WEIGHTS)
-    # Six classes have 64 samples each of the smallest source, and may be one sample ahead.
-    assert mixture.num_samples == 6 * 63 * 4096 // 1229
+    # Four classes have 97 samples each of the smallest source, and may be one sample ahead.
+    assert mixture.num_samples == 4 * 96 * 4096 // 1229
 
 
 def test_tables_of_different_tokenizers_cannot_be_mixed(place):

@@ -67,8 +67,13 @@ class MixtureOrder:
 
     @staticmethod
     def classes_for(lanes: int, sizes: np.ndarray) -> int:
-        """Return one class per lane, or fewer if a source is small."""
-        return max(min(lanes, int(sizes.min()) // _MIN_CLASS_SAMPLES), 1)
+        """Return one class per lane, or fewer if a source is small: then a divisor of the lanes, if possible.
+
+        >>> MixtureOrder.classes_for(15_360, np.array([10**7, 100_000]))
+        1536
+        """
+        most = max(min(lanes, int(sizes.min()) // _MIN_CLASS_SAMPLES), 1)
+        return next((n for n in range(most, most // 2, -1) if lanes % n == 0), most)
 
     @property
     def samples_until_exhausted(self) -> int:

@@ -12,9 +12,10 @@ from etl.errors import LoaderError
 
 LOCAL_LANES = 256
 # R ranks read L lanes (L + R - gcd(L, R)) / L times, and each lane has a page more than its windows: so
-# lanes are many and long, and their number has many divisors in common with usual world sizes.
-REMOTE_LANES = (15_360, 7_680, 3_840, 1_920, *(1 << k for k in range(10, -1, -1)))
-_FEW_LANES = 1024  # up to so many, lanes may be short: 15 pages, about 350 kB
+# lanes are many and long, and their number has many divisors in common with usual world sizes. Each number
+# divides those before it, so that a class of a mixture reads few lanes of each source.
+_REMOTE_LANES = (*(15 << k for k in range(10, -1, -1)), 5, 1)
+_FEW_LANES = 960  # up to so many, lanes may be short: 15 pages, about 350 kB
 _FEW_LANE_TOKENS, _MANY_LANE_TOKENS = 250_000, 500_000
 _RUN_TOKENS = 1 << 23  # 9 to 16 MB of Parquet, a good request size
 _RUNS_PER_LANE = 8  # at least, so that a small table is shuffled too
@@ -29,12 +30,13 @@ class Shuffle:
     """The settings of the shuffle; ``epoch.py`` defines the terms.
 
     A batch of N windows comes from min(N, lanes) places of the table. Each lane holds a page of its file in
-    memory, about 0.1 MB, or in a temporary file and 6 kB of memory if the table is in an object store; the
+    memory, about 0.1 MB, or in a temporary file and 8 kB of memory if the table is in an object store; the
     ranks divide the lanes among themselves. With a multiple of the world size, no
     two ranks read the same bytes; with fewer lanes than ranks, several ranks read each byte. ``lanes=None``
-    means 256 for local files. For an object store, where reading twice costs more, it means 1,024, fewer for
-    less than 256 M tokens, and up to 15,360 from 8 billion tokens on: the larger the table, the more ranks
-    may read it. At 10 M tokens per rank or more, all ranks together then fetch at most 1.1 times the table.
+    means 256 for local files. For an object store, where reading twice costs more, it means 960, fewer for
+    less than 240 M tokens, and up to 15,360 from 8 billion tokens on: the larger the table, the more ranks
+    may read it. At 10 M tokens per rank or more, all ranks together then fetch about 1.1 times the table at
+    most.
 
     In a lane, the windows of each block are shuffled. ``block_tokens=None`` means single windows, but 131,072
     tokens for 16 lanes, and whole lanes in a table of up to 4 M tokens. Longer runs make larger requests to
@@ -87,7 +89,7 @@ def _remote_lanes(num_tokens: int) -> int:
 
 def divisible_lanes(most: int) -> int:
     """Return a number of lanes up to ``most`` that has many divisors among world sizes."""
-    return next((lanes for lanes in REMOTE_LANES if lanes <= most), 1)
+    return next((lanes for lanes in _REMOTE_LANES if lanes <= most), 1)
 
 
 def permutation(size: int, *key: object) -> np.ndarray:

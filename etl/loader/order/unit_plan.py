@@ -52,7 +52,7 @@ def unit_shuffle(
     >>> unit_shuffle(True, seq_len=32_768, num_tokens=10**10)
     ResolvedShuffle(lanes=8, block_tokens=1048576, run_tokens=1048576)
     >>> unit_shuffle(True, seq_len=2048, num_tokens=10**11, is_remote=True).lanes
-    512
+    480
     """
     if shuffle is False:
         return None
