@@ -65,14 +65,13 @@ def cpu_seconds() -> float:
 
 def speed(lake: str, mode: str, mtok: int) -> float:
     """Return Mtok per CPU second."""
-    has_workers, read = "workers" in mode, 0
-    begin, batches = cpu_seconds(), iter(MODES[mode](lake))
-    for _ in range(0 if has_workers else 256):
-        next(batches)
-    begin = begin if has_workers else cpu_seconds()
+    begin, read, batches = cpu_seconds(), 0, iter(MODES[mode](lake))
+    to_open_lanes = 0 if "workers" in mode else 5_000_000
     for batch in batches:
         read += batch["input_ids"].numel()
-        if read >= mtok * 1_000_000:
+        if 0 < to_open_lanes <= read:
+            begin, read, to_open_lanes = cpu_seconds(), 0, 0
+        elif read >= mtok * 1_000_000:
             break
     del batches
     return read / 1e6 / (cpu_seconds() - begin)
