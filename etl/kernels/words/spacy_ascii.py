@@ -1,4 +1,4 @@
-"""Cut text of ASCII and letters like ä into words by spaCy's rules, 64 bytes at a time, with bit masks.
+"""Cut text in ASCII and letters like ä into words by spaCy's rules, 64 bytes at a time, with masks.
 
 The rules are those of ``spacy_affixes``, applied to all bytes of a chunk at once. A chunk is the bits from
 ``first`` up to but not including ``last`` of a mask (``etl.kernels.bytes.simd``). Segments are returned as
