@@ -265,7 +265,7 @@ def _is_at(grams: Grams, gram: int, buffers: WordBuffers, word: int, size: int) 
     k = 0
     while k < length and buffers.plain[first + k] == grams.plain[start + k]:
         k += 1
-    return k == length
+    return bool(k == length)
 
 
 @kernel

@@ -187,4 +187,5 @@ def count_line(
 def _stop_bit(code: int) -> int:
     """Return the bit of the stop word with a code, or 0."""
     slot = wrapping_multiply(code, _STOP_FACTOR) >> 61 & 7
-    return (code == _STOP_CODES[slot]) << slot
+    bit: int = (code == _STOP_CODES[slot]) << slot
+    return bit

@@ -183,14 +183,15 @@ def _cut_ascii(
 
 @inner
 def _append_ascii(block: Segments, num: int, starts: int, ends: int, kinds: Kinds) -> int:
-    """Append segments of ASCII, given masks of their starts and ends."""
+    """Append segments, given masks of their starts and ends."""
     words = kinds.letters | kinds.digits
     while starts:
         first, last = simd.first_bit(starts), simd.first_bit(ends)
         starts, ends = clear_first_bit(starts), clear_first_bit(ends)
         inside = bits_between(first, last)
         flags = (HAS_LETTER if kinds.letters & inside else 0) | (IS_WORD if words & inside else 0)
-        num = append_segment(block, num, kinds.base + first, kinds.base + last, last - first, flags)
+        chars = last - first - count_ones(kinds.wide & inside)
+        num = append_segment(block, num, kinds.base + first, kinds.base + last, chars, flags)
     return num
 
 

@@ -1,9 +1,10 @@
-"""Cut ASCII text into words by spaCy's rules, 64 bytes at a time, with bit masks.
+"""Cut text in ASCII and letters like ä into words by spaCy's rules, 64 bytes at a time, with masks.
 
 The rules are those of ``spacy_affixes``, applied to all bytes of a chunk at once. A chunk is the bits from
 ``first`` up to but not including ``last`` of a mask (``etl.kernels.bytes.simd``). Segments are returned as
-a mask of their first bytes. Chunks with rare contents (units after a digit, runs of full stops or dashes)
-are left to ``spacy_affixes``, as are all chunks of German and French with another byte than a letter.
+a mask of their first bytes. Both bytes of a letter from À to ÿ are letters in a mask. Chunks with rare
+contents (units after a digit, runs of full stops or dashes) are left to ``spacy_affixes``, as are all chunks
+of French with anything but letters.
 """
 
 from string import ascii_uppercase, digits
@@ -17,7 +18,7 @@ from etl.kernels.bytes.hash64 import SEED, fnv_step
 from etl.kernels.bytes.simd import NOT_ASCII, bits_between, clear_first_bit
 from etl.kernels.jit import inner, rare
 from etl.kernels.words.spacy_specials import SPECIAL_BYTES
-from etl.kernels.words.spacy_tables import CUTS, ENGLISH, GERMAN, KEY, SpacyTables
+from etl.kernels.words.spacy_tables import ANY_LANGUAGE, CUTS, FRENCH, GERMAN, KEY, SpacyTables
 
 UNCUT: Final = np.int64(0)
 """The result of ``cut_chunk`` for a chunk that needs the rules of ``etl.kernels.words.spacy_affixes``."""
@@ -39,10 +40,14 @@ BYTES: Final = {
     "endings": b"sS",
     "quotes": b"\"'`,",
     "others": NOT_ASCII,
+    "leads": b"\xc3",  # the first byte of a letter from À to ÿ
+    "small_tails": bytes({*range(0x9F, 0xC0)} - {0xB7}),  # the second one: ß to ÿ without ÷
+    "capital_tails": bytes({*range(0x80, 0x9F)} - {0x97}),  # À to Þ without ×
 }
 """The sets of bytes that ``find_kinds`` looks for, in order."""
 
 find_kinds = simd.make_byte_finder(*BYTES.values())
+_find_german = simd.make_byte_finder(b"/", b'!"(),:<=>?[]`', b"`")
 
 
 class Kinds(NamedTuple):
@@ -59,11 +64,14 @@ class Kinds(NamedTuple):
     money: int  # a unit may begin with it
     before_dot: int  # a full stop after it is cut off
     operators: int  # cut out between digits
-    relations: int  # cut out before a letter
-    commas: int
+    relations: int  # cut out after a letter or a digit
+    after_relation: int  # what may follow a relation
+    commas: int  # cut out between letters
     possessive: int  # the s of 's
     quotes: int
-    others: int  # not ASCII, or left to spacy_affixes
+    others: int  # left to spacy_affixes
+    wide: int  # the second bytes of letters
+    wide_capitals: int
     base: int  # the offset of the first byte
 
 
@@ -78,22 +86,39 @@ class _Trimmed(NamedTuple):
 
 @inner
 def classify_bytes(data: NDArray[np.uint8], at: int, letters: int, rules: int) -> Kinds:
-    """Return the kinds of the bytes from ``at`` on, given a mask of the letters among them.
+    """Return the kinds of the bytes from ``at`` on, given a mask of the ASCII letters among them.
 
     By rules other than ENGLISH, ``others`` also has the bytes that need ``spacy_affixes``.
     """
     (
         capitals, digits, prefixes, only_prefixes, dots, pluses, dashes, money, before_dot,
         operators, relations, commas, apostrophes, endings, quotes, others,
+        leads, small_tails, capital_tails,
     ) = find_kinds(data, at)  # fmt: skip
+    wide_capitals = leads << 1 & capital_tails
+    wide = leads << 1 & small_tails | wide_capitals
+    letters |= wide | wide >> 1
+    capitals |= wide_capitals | wide_capitals >> 1
     suffixes = prefixes & ~only_prefixes
-    before_dot |= digits | letters & ~capitals | suffixes
+    before_dot |= letters & ~capitals | suffixes
     possessive = apostrophes << 1 & endings
-    if rules != ENGLISH:
-        others = ~letters if rules >= GERMAN else others | digits << 1 & relations
+    after_relation, others = letters, others & ~letters
+    if rules == GERMAN:
+        slashes, commas, backticks = _find_german(data, at)
+        operators, relations, after_relation = dashes, slashes, letters | digits
+        others |= backticks << 1 & backticks | apostrophes << 1 & apostrophes
+        suffixes |= slashes
+        quotes = possessive = np.int64(0)
+    else:
+        before_dot |= digits
+        if rules == FRENCH:
+            others = ~letters
+        elif rules == ANY_LANGUAGE:
+            others |= digits << 1 & relations
     return Kinds(
         letters, capitals, digits, prefixes, suffixes, dots, pluses, dashes, money, before_dot,
-        operators, relations, commas, possessive, quotes, others, at,
+        operators, relations, after_relation, commas, possessive, quotes, others, wide,
+        wide_capitals, at,
     )  # fmt: skip
 
 
@@ -112,7 +137,7 @@ def cut_chunk(
     else:
         core = bits_between(trimmed.first, trimmed.last)
         before_dot = kinds.letters | kinds.digits
-        if before_dot << 1 & kinds.dots & kinds.letters >> 1 & core:
+        if before_dot << 1 & kinds.dots & (kinds.letters & core) >> 1:
             return UNCUT  # it may be a host name
         infixes = _infixes(kinds, core)
         starts |= infixes | infixes << 1
@@ -138,7 +163,8 @@ def _is_rare(kinds: Kinds, whole: int) -> bool:
     rare |= kinds.letters << 1 & kinds.money
     rare |= kinds.dots << 1 & kinds.dots
     rare |= (kinds.letters | kinds.digits) << 2 & kinds.dashes << 1 & kinds.dashes
-    return (rare & whole) != 0
+    dotted = kinds.dots & whole != 0  # where the number of capitals matters, which are bytes here
+    return (rare & whole != 0) | (dotted & (kinds.wide_capitals & whole != 0))
 
 
 @inner
@@ -204,7 +230,7 @@ def _infixes(kinds: Kinds, core: int) -> int:
     infixes = kinds.dots & (small | quotes) << 1 & (capitals | quotes) >> 1
     infixes |= kinds.commas & letters << 1 & letters >> 1
     infixes |= kinds.operators & digits << 1 & (digits | kinds.dashes & core) >> 1
-    infixes |= kinds.relations & (letters | digits) << 1 & letters >> 1
+    infixes |= kinds.relations & (letters | digits) << 1 & (kinds.after_relation & core) >> 1
     return infixes & core
 
 
