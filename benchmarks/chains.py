@@ -70,18 +70,25 @@ def recipe(stages: Stages, source: str, lake: str, data: Path, *, signals: bool 
 
 
 def run_on(
-    source: str, data: Path, stages: Stages, *, workers: int = 2, signals: bool = True
+    source: str,
+    data: Path,
+    stages: Stages,
+    *,
+    workers: int = 2,
+    signals: bool = True,
+    warm: bool = True,
 ) -> dict[str, float]:
     """Run stages and tokenize on local workers, and return text, time, memory and results.
 
-    Seconds are those of the run, once the workers have started and loaded kernels and tokenizer, times the
-    number of workers; ``start_seconds`` is what came before.
+    Seconds are those of the run, once the workers have started and, if ``warm``, loaded kernels and
+    tokenizer, times the number of workers; ``start_seconds`` is what came before.
     """
     with TemporaryDirectory() as folder:
         job = recipe(stages, source, f"{folder}/lake", data, signals=signals)
         began = time.perf_counter()
         with Cluster(workers=workers).connect() as client:
-            client.run(_warm, stages, str(tokenizer(data)))
+            if warm:
+                client.run(_warm, stages, str(tokenizer(data)))
             before = client.run(_usage)
             begun = time.perf_counter()
             report = run(job, cluster=client)

@@ -4,11 +4,11 @@
 
 Each run adds a file of generated documents to a lake: 8 paragraphs of 25 words, one in four of which is from
 an earlier document, and one document in five is an earlier one with a word changed. For each deduplication
-stage, and for all of them, the table shows some increments: the CPU time, files opened and read calls of the
-worker process from the end of the first pass to the end of the run, and the CPU time and the wall time of the
-whole run. Every figure is the median of five successive increments. Data files of ``keys`` are merged every
-few increments; the last column is the mean CPU time of the worker over the increments since the last row,
-which includes merges.
+stage, for all of them, and for a chain from filters to tokens, the table shows some increments: the CPU time,
+files opened and read calls of the worker process from the end of the first pass to the end of the run, and
+the CPU time and the wall time of the whole run. Every figure is the median of five successive increments.
+Data files of ``keys`` are merged every few increments; the last column is the mean CPU time of the worker
+over the increments since the last row, which includes merges.
 """
 
 import argparse
@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from distributed import Client
 
-from etl import storage
+from etl import pipelines, storage
 from etl.compute.cluster import Cluster
 from etl.job.progress import Progress
 from etl.job.run import run
@@ -36,6 +36,13 @@ STAGES: dict[str, list[Any]] = {
     "minhash": ["dedup_minhash"],
     "paragraphs": ["dedup_paragraphs"],
     "all": ["dedup_exact", "dedup_minhash", "dedup_paragraphs"],
+    "chain": [
+        "gopher_repetition",
+        {"gopher_quality": {"min_stop_words": None}},  # the words are not English
+        "dedup_exact",
+        "dedup_minhash",
+        {"tokenize": str(Path(pipelines.__file__).parent / "sample" / "tokenizer.json")},
+    ],
 }
 _SHOWN = (5, 60, 120)
 _MEDIAN_OF = 5

@@ -10,7 +10,8 @@ Chains run as a user runs them, from Parquet (zstd) to Delta tables, on two work
 says nothing else: those of ``chains.py``, on ``bench``, on 2 GB of distinct text, and on 500 MB of it of
 which the whole chain keeps all, half, or a tenth. Text per core is divided by wall time and workers,
 "CPU" by the CPU seconds of the workers, in both cases once workers, kernels and models are loaded;
-"start" is the time until then. Text is generated once, in ``benchmarks/.peers``. ``memory`` is the maximum
+"start" is the time until then. With "nothing compiled", the cache of kernels is empty and only the workers
+have started. Text is generated once, in ``benchmarks/.peers``. ``memory`` is the maximum
 resident memory of a process.
 """
 
@@ -54,6 +55,7 @@ STAGE_BYTES = 150_000_000  # of text for each single stage
 
 MOST = 2000  # MB of distinct text for chains
 PART = 500  # MB of text of which a share is kept
+COLD = "whole, 2 GB, nothing compiled"
 
 Batches = list[pa.Table]
 Measure = Callable[[Path, str], dict[str, float]]
@@ -197,6 +199,7 @@ JOBS: dict[str, Measure] = {
     "short, 2 GB": end_to_end("short", MOST),
     "whole, 2 GB": end_to_end("whole", MOST),
     "whole, 2 GB, 1 worker": end_to_end("whole", MOST, workers=1),
+    COLD: end_to_end("whole", MOST, warm=False),
     "whole, all kept": end_to_end("whole", MOST, 1),
     "whole, half kept": end_to_end("whole", MOST, 0.5),
     "whole, a tenth kept": end_to_end("whole", MOST, 0.1),
@@ -207,7 +210,11 @@ JOBS: dict[str, Measure] = {
 def in_own_process(name: str, data: Path) -> dict[str, Any]:
     """Run one stage or chain in a fresh process, so that its memory is measured separately."""
     command = [sys.executable, __file__, "--data", str(data), "--run", name]
-    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
+    with tempfile.TemporaryDirectory() as empty:
+        environment = {**os.environ, **({"NUMBA_CACHE_DIR": empty} if name == COLD else {})}
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE, check=True, text=True, env=environment
+        )
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
