@@ -130,6 +130,7 @@ def results(lake: str) -> Iterator[Any]:
     [kept] = etl.sample(lake, verdict="kept", n=1)
     yield etl.trace(lake, source=kept.source, row=kept.row)
     yield etl.graph(f"{lake}/tokens")
+    yield etl.tune(lake, ["gopher_quality.min_words=80"])
     yield etl.status(lake)
     yield etl.history(f"{lake}/documents")
     yield etl.RunReport("web", lake, "run-1", rows=3, kept=2, rejected={"length.few_words": 1})
