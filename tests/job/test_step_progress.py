@@ -1,7 +1,6 @@
 """The progress of a step includes the documents of splits that workers still read."""
 
 import pytest
-from distributed import Client
 from upath import UPath
 
 from etl.compute import unit_log
@@ -9,11 +8,12 @@ from etl.job import tasks
 from etl.job.progress import Progress
 from etl.job.run import run
 from etl.recipe.recipe import Recipe
+from tests.helpers.cluster import cluster
 from tests.helpers.corpus import records, write_parquet
 
 
 def test_documents_of_a_running_split_are_reported(
-    client: Client, place: UPath, monkeypatch: pytest.MonkeyPatch
+    place: UPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(unit_log, "_SECONDS", 0.0)
     monkeypatch.setattr(tasks, "_BATCH_BYTES", 20_000)
@@ -25,7 +25,8 @@ def test_documents_of_a_running_split_are_reported(
         stages=["gopher_quality"],
     )
     seen: list[Progress] = []
-    report = run(recipe, cluster=client, on_progress=seen.append)
+    with cluster() as client:  # its worker has the changed constants
+        report = run(recipe, cluster=client, on_progress=seen.append)
     running = [each for each in seen if each.done == 0 and each.rows]
     assert running, "one split, and no progress before its end"
     rows = [each.rows for each in seen]
