@@ -96,6 +96,9 @@ def test_etl_plan_reports_what_a_run_would_do(recipe: Recipe) -> None:
     shown = Shown(report._repr_html_())
     assert recipe.name in shown.text
     assert str(recipe.lake) in shown.text
+    assert report._repr_html_().count('<td style="text-align: start">') > 2 * len(
+        report.sample.verdicts
+    ), "texts are not aligned as numbers"
 
 
 class Shown(HTMLParser):
@@ -130,6 +133,7 @@ def results(lake: str) -> Iterator[Any]:
     [kept] = etl.sample(lake, verdict="kept", n=1)
     yield etl.trace(lake, source=kept.source, row=kept.row)
     yield etl.graph(f"{lake}/tokens")
+    yield etl.tune(lake, ["gopher_quality.min_words=80"])
     yield etl.status(lake)
     yield etl.history(f"{lake}/documents")
     yield etl.RunReport("web", lake, "run-1", rows=3, kept=2, rejected={"length.few_words": 1})
@@ -140,6 +144,12 @@ def test_a_notebook_shows_results_as_html(made: Recipe) -> None:
         shown = Shown(result._repr_html_())
         assert not shown.tags & {"script", "style", "link", "img"}
         assert len(shown.text) > 50, type(result)
+
+
+def test_a_notebook_shows_the_most_frequent_rules_of_a_run_first() -> None:
+    report = etl.RunReport("web", "lake", "run-1", rows=9, kept=2, rejected={"b.x": 2, "a.y": 5})
+    text = Shown(report._repr_html_()).text
+    assert text.index("a.y") < text.index("b.x")
 
 
 def test_a_proposed_recipe_is_shown_as_its_text(corpus: UPath) -> None:

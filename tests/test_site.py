@@ -45,6 +45,15 @@ def urls_of_styles(text: str) -> list[str]:
     return re.findall(r"""(?:url\(|@import\s)\s*["']?([^"')\s]+)""", text)
 
 
+TEXTS_OUTSIDE = """() => {
+  const view = document.documentElement.viewBox.baseVal;
+  const isOutside = (box) => box.x < view.x || box.x + box.width > view.x + view.width;
+  return [...document.querySelectorAll("text")].filter((text) => isOutside(text.getBBox()))
+    .map((text) => text.textContent);
+}"""
+"""The texts of an SVG image that reach beyond its left or right edge."""
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The website; a warning, such as a link without a target, fails the build."""
@@ -144,3 +153,15 @@ def test_no_page_is_wider_than_its_window(site: Path, width: str) -> None:
             if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
                 wide.append(path.relative_to(site).as_posix())
     assert (wide, errors) == ([], [])
+
+
+@pytest.mark.slow
+def test_the_texts_of_diagrams_are_inside() -> None:
+    cut = {}
+    with browser() as chromium:
+        page = chromium.new_page(offline=True)
+        for path in sorted((ROOT / "docs" / "assets").glob("*.svg")):
+            page.goto(path.as_uri())
+            cut[path.name] = page.evaluate(TEXTS_OUTSIDE)
+    assert cut
+    assert not any(cut.values()), cut

@@ -12,6 +12,7 @@ from etl.compute.fork_server import start_fork_server
 from etl.compute.memory_limit import check_memory_limit
 from etl.compute.request import ClusterRequest, Workers, ignore
 from etl.compute.time_limit import TIME_LIMIT
+from etl.errors import ClusterError
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -30,7 +31,8 @@ class Cluster:
     for each step of the start of a cluster, and while it has no workers. ``dashboard`` is the address on
     which the dashboard of a local cluster listens; by default only this machine can open it.
 
-    Raises ClusterError if the memory limit is not a number of bytes or too small for a worker.
+    Raises ClusterError if the memory limit is not a number of bytes or too small for a worker, or if the
+    number of workers is not one.
     """
 
     address: str | None = None
@@ -44,6 +46,12 @@ class Cluster:
     def __post_init__(self) -> None:
         if self.memory_limit is not None:
             check_memory_limit(self.memory_limit)
+        if self.workers not in (None, "auto") and not (
+            isinstance(self.workers, int) and self.workers > 0
+        ):
+            raise ClusterError(
+                f"{self.workers!r} is not a number of workers", hint="give 1 or more, or `auto`"
+            )
 
     def prepare(self) -> None:
         """Start to load what workers on this machine need, and return at once."""

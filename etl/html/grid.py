@@ -11,12 +11,13 @@ MAX_ROWS: Final = 40
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """A table: its caption, its header and its rows; columns after the first are numbers."""
+    """A table: its caption, its header and its rows; columns after the first are numbers or all texts."""
 
     caption: str
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
     note: str = ""
+    is_text: bool = False
 
 
 def make_grid(

@@ -1,7 +1,7 @@
 """Report what a run would do, decide and need: its plan, a few documents of its input, and its cost."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from etl.errors import LoaderError, StorageError, TableError
 from etl.html.card import Card, cards_html
@@ -43,7 +43,7 @@ class PlanReport:
             )
             facts = {f"warning {n}": text for n, text in enumerate(sample.warnings, 1)}
             title = f"Sample: {sample.kept:,} of {sample.documents:,} documents are kept"
-            cards.append(Card(title=title, facts=facts, grids=[verdicts]))
+            cards.append(Card(title=title, facts=facts, grids=[replace(verdicts, is_text=True)]))
         return cards_html(*cards)
 
 

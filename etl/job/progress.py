@@ -114,7 +114,8 @@ class RunReport:
             "quarantined": f"{self.num_quarantined:,}",
             "seconds": f"{self.seconds:,.1f}",
         }
-        rejected = share_grid("Rejected", "rule", self.rejected, of=self.rows)
+        by_count = sorted(self.rejected.items(), key=lambda each: (-each[1], each[0]))
+        rejected = share_grid("Rejected", "rule", dict(by_count), of=self.rows)
         return cards_html(Card(title=f"Recipe {self.recipe}", facts=facts, grids=[rejected]))
 
     def add_quarantined(self, note: Quarantined) -> None:

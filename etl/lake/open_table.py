@@ -14,9 +14,7 @@ from etl.lake.missing_tables import hint_for_missing_table
 
 _COLUMNS: Final[Mapping[str, AbstractSet[str]]] = {
     "documents": {"source", "row", "verdict"},
-    "duplicates": {*schemas.DUPLICATES.names},
-    "keys": {*schemas.KEYS.names},
-    "tokens": {*schemas.TOKENS.names},
+    "tokens": {"source", "row", "tokens"},
 }
 """Columns by which a lake's table is recognized."""
 

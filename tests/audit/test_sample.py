@@ -94,7 +94,7 @@ def test_a_trace_of_a_rejected_document_shows_its_text_and_the_limit(made: Recip
     assert traced.limits == rejected.limits
     result = etl("trace", made.lake, "--source", rejected.source, "--row", rejected.row)
     assert "  failed      num_words = 4 < 50\n" in result.stdout
-    assert "  text        too short to keep\n" in result.stdout
+    assert "  | too short to keep\n" in result.stdout
 
 
 def test_the_command_prints_documents_or_json(made: Recipe) -> None:

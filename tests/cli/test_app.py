@@ -11,8 +11,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import yaml
+from deltalake import write_deltalake
 from typer.main import get_command
 
 from etl import storage
@@ -352,7 +354,54 @@ def test_init_writes_a_recipe_that_plan_accepts(
     assert etl("init", "-", "--source", "raw").stdout == (tmp_path / "recipe.yaml").read_text()
     (tmp_path / "recipes").mkdir()
     assert etl("init", "recipes/web.yaml", "--source", "raw").exit_code == 0
-    assert facts("plan", "recipes/web.yaml")["lake"] == str(tmp_path / "lake")
+    assert facts("plan", "recipes/web.yaml")["lake"] == str(tmp_path / "recipes" / "lakes" / "raw")
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [("", "the files have no records"), ("{", "none of the first 1 records has a text")],
+)
+def test_init_refuses_files_without_a_text(content: str, what: str, tmp_path: Path) -> None:
+    (tmp_path / "raw.jsonl").write_text(content)
+    result = etl("init", tmp_path / "web.yaml", "--source", tmp_path / "raw.jsonl")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert what in result.stderr
+    assert not (tmp_path / "web.yaml").exists()
+
+
+def test_init_and_plan_check_the_tokenizer_first(recipe_file: Path, tmp_path: Path) -> None:
+    source = tmp_path / "crawl" / "a.parquet"
+    words = ("init", tmp_path / "new.yaml", "--source", source, "--tokenizer", recipe_file)
+    for result in (
+        etl(*words),
+        etl("plan", recipe_file, "--set", f"tokenize.tokenizer={recipe_file}"),
+    ):
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert "not a tokenizer.json" in result.stderr
+    assert not (tmp_path / "new.yaml").exists()
+
+
+def test_a_table_of_another_program_is_not_a_lake(tmp_path: Path) -> None:
+    write_deltalake(tmp_path / "lake" / "documents", pa.table({"text": ["a"]}))
+    for command in ("report", "sample", "status"):
+        result = etl(command, tmp_path / "lake")
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert "not a table of Tokenlake: it has no column 'row'" in result.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full of Linux")
+def test_a_full_disk_is_not_a_damaged_file() -> None:
+    with Path("/dev/full").open("w") as full:
+        process = subprocess.run(
+            [sys.executable, "-c", "from etl.cli import main; main()", "stages"],
+            cwd=ROOT,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert process.returncode == 1
+    assert process.stderr.startswith("error: No space left on device\n  hint: ")
 
 
 def test_plan_shows_sampled_verdicts_and_the_tokenizer(recipe_file: Path) -> None:

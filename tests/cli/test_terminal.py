@@ -11,6 +11,8 @@ import termios
 
 import pytest
 
+from etl.cli.progress import ProgressLine
+from etl.job.progress import Progress
 from etl.recipe.recipe import Recipe
 from tests.helpers.cli import ROOT, etl
 
@@ -66,6 +68,26 @@ def test_tables_are_folded_and_labels_are_bold(made: Recipe) -> None:
     plain = on_terminal("report", made.lake, width=200, NO_COLOR="1")
     assert not any("\x1b" in line for line in plain)
     assert any(re.search(r"crawl/a.parquet +100 ", line) for line in plain)
+
+
+def test_a_table_that_is_too_wide_has_a_line_for_each_cell(made: Recipe) -> None:
+    lines = [
+        STYLE.sub("", each) for each in on_terminal("history", f"{made.lake}/tokens", width=60)
+    ]
+    assert lines[0].startswith("version  ")
+    assert re.fullmatch(r"  time \(UTC\)  \d{4}-.*", lines[1])
+    assert max(map(len, lines)) <= 60
+
+
+def test_the_progress_leaves_out_what_does_not_fit(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with ProgressLine(sys.stderr) as line:
+        line.update(Progress("documents", 1, 4, rows=3000, kept=2000, text_bytes=10, seconds=2.0))
+    (shown,) = re.findall(r"\r(.*?)\x1b\[K", capsys.readouterr().err)
+    assert shown == "documents   1/4 splits  6s left  kept 2,000 of 3,000"
 
 
 def test_an_error_is_coloured_on_a_terminal_only() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from distributed import Client
@@ -180,3 +181,9 @@ def test_a_scheduler_without_workers_is_reported() -> None:
         while not lines and time.monotonic() < deadline:
             time.sleep(0.05)
     assert lines[0].startswith("workers    none yet after")
+
+
+@pytest.mark.parametrize("workers", [0, -1, "many", 1.5])
+def test_a_wrong_number_of_workers_is_an_error(workers: Any) -> None:
+    with pytest.raises(ClusterError, match="is not a number of workers"):
+        Cluster(workers=workers)

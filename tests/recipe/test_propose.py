@@ -8,6 +8,7 @@ import pytest
 from etl import pipelines
 from etl.recipe.propose import Proposal, propose_recipe
 from etl.recipe.recipe import Recipe
+from etl.text import segmenters
 
 SAMPLE = Path(pipelines.__file__).parent / "sample"
 GERMAN = "Der Hund läuft schnell durch den großen Garten, und die Katze schläft im Haus."
@@ -44,6 +45,21 @@ def test_the_languages_of_the_documents_are_kept(tmp_path: Path) -> None:
     assert repetition.model_dump()["languages"] == "fineweb2"
     assert "# Languages of the sample: en 60%, de 39%" in proposal.text
     assert "extract" not in proposal.stages
+
+
+def test_a_proposal_needs_no_extra_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    japanese = "犬が庭を走り、猫は家で眠っています。今日は天気が良いです。"
+    found = propose(tmp_path, *[japanese] * 20)
+    assert found.text.count("words: dictionary}") == 2
+    monkeypatch.setitem(segmenters.PACKAGES, "ja", ("not-installed",))
+    found = propose(tmp_path, *[japanese] * 20)
+    assert "words: dictionary}" not in found.text
+    assert "pip install 'tokenlake[segmenters]'" in " ".join(found.text.replace("#", "").split())
+    load(found, tmp_path)
+
+
+def test_a_lake_is_named_after_its_recipe(tmp_path: Path) -> None:
+    assert "\nlake: lakes/raw\n" in propose(tmp_path, ENGLISH).text
 
 
 def test_pages_get_stages_for_the_web(tmp_path: Path) -> None:

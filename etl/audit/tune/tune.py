@@ -21,6 +21,8 @@ from etl.audit.tune.thresholds import Thresholds
 from etl.delta.data_file import read_columns
 from etl.delta.table import Table
 from etl.errors import RecipeError, TableError
+from etl.html.card import Card, cards_html
+from etl.html.grid import make_grid
 from etl.lake.commit_info import find_record
 from etl.lake.open_table import find_table, open_table
 from etl.stages import DedupExact, Filter, Stage, Tokenize, Transform
@@ -44,6 +46,34 @@ class Tuning:
     rules: dict[str, tuple[int, int]]  # reason -> documents it rejects now and would reject
     unknown: dict[str, int]  # stage -> documents that would reach it and have no verdict
     not_counted: list[str]  # later stages that the counts ignore
+
+    def _repr_html_(self) -> str:
+        """Return the counts as HTML, for notebooks."""
+        now, then = self.whole.now, self.whole.then
+        amounts = [
+            ("kept", now.kept, then.kept),
+            ("unique", now.unique, then.unique),
+            ("tokens (some estimated)" if then.estimated else "tokens", now.tokens, then.tokens),
+        ]
+        known = [(name, a, b) for name, a, b in amounts if a is not None and b is not None]
+        rules = [(rule, *counts) for rule, counts in self.rules.items()]
+        facts: dict[str, object] = {
+            "settings": ", ".join(self.settings),
+            "not counted": ", ".join(self.not_counted) or None,
+        }
+        grids = [
+            make_grid(caption, (name, "now", "then", "change"), rows, _cells)
+            for caption, name, rows in (
+                ("Documents and tokens", "count", known),
+                ("Rejected", "rule", rules),
+            )
+        ]
+        return cards_html(Card(title=f"Lake {self.lake}", facts=facts, grids=grids))
+
+
+def _cells(counts: tuple[str, int, int]) -> list[str]:
+    name, now, then = counts
+    return [name, f"{now:,}", f"{then:,}", f"{then - now:+,}" if then != now else ""]
 
 
 def tune(lake: str, settings: Sequence[str]) -> Tuning:
