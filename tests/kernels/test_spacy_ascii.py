@@ -50,6 +50,7 @@ def starts(chunk: str, first: int = 0, language: str = "en") -> list[int]:
 @example("3.", 0, "de")
 @example("ab/3)", 0, "de")
 @example("Ä.B", 0, "en")
+@example("übers,", 0, "de")
 def test_segments_are_those_of_the_rules_unless_left(chunk, first, language):
     lengths = [len(segment.encode()) for segment in naive_cut(chunk, language)]
     assert starts(chunk, first, language) in ([], [0, *accumulate(lengths[:-1])])

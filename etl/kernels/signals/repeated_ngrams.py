@@ -19,7 +19,7 @@ from etl.kernels.hashing.equal_keys import (
     clear_table,
     find_or_insert,
 )
-from etl.kernels.jit import allocator, inner, rare
+from etl.kernels.jit import allocator, inner, kernel
 from etl.kernels.words.uax29 import CHARS, END, START
 
 TOP: Final = (2, 3, 4)
@@ -96,7 +96,7 @@ def add_words(
         ends[words + k + 1] = chars
 
 
-@rare
+@kernel
 def repeated_chars(buffers: NgramBuffers, words: int, out: NDArray[np.int64]) -> None:
     """Write the code points in the repeated n-grams of a document: int64 (len(TOP + DUPLICATE),).
 

@@ -133,6 +133,8 @@ def cut_chunk(
     trimmed = _cut_ends(data, first, last, kinds, tables)
     starts = trimmed.starts
     if trimmed.cuts:
+        if kinds.wide & whole:
+            return UNCUT  # the parts of a special are counted in characters
         starts |= mark_parts(trimmed.first, trimmed.cuts)
     else:
         core = bits_between(trimmed.first, trimmed.last)
