@@ -79,7 +79,7 @@ def read_log_segment(url: str, version: int | None = None) -> LogSegment:
 
 
 def find_log_segment(url: str, version: int | None = None) -> LogSegment | None:
-    """Return the log segment as ``read_log_segment`` does, or None if there is no table."""
+    """Return the log segment as ``read_log_segment`` does, or None if the table does not exist."""
     sizes = _file_sizes(url)
     if not _is_table(sizes):
         return None

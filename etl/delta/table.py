@@ -50,7 +50,7 @@ class Table:
         *,
         lost: tuple[int, ...] | None = None,
     ) -> None:
-        """Take what is known of a version; ``state`` is its state, or that of an earlier version."""
+        """Take the parts of a version; ``state`` is its state, or that of an earlier version."""
         self.url = head.url
         self.version = head.version
         self._head = head
@@ -90,7 +90,7 @@ class Table:
 
     @classmethod
     def find(cls, url: str) -> Self | None:
-        """Open the newest version, or return None if there is no table; raise as ``open`` does."""
+        """Open the newest version, or return None if the table does not exist; raise as ``open`` does."""
         head = log_segment.find_log_segment(storage.normalize(url))
         return None if head is None else cls._of(head)
 

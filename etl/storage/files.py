@@ -151,7 +151,7 @@ def convert_write_errors(uri: str) -> Iterator[None]:
 
 
 def read_bytes(uri: str, start: int | None = None, stop: int | None = None) -> bytes | None:
-    """Return the content of a small file, or of a range of any, by one request; None if there is no file.
+    """Return the content of a small file, or of a range of any, by one request; None if it does not exist.
 
     Raises StorageError if the file cannot be read.
     """

@@ -60,7 +60,7 @@ def test_a_crawl_becomes_documents(client: Client, crawl: UPath, place: UPath) -
     )
     assert run(recipe, cluster=client).ok
     by_file: dict[str, list[dict[str, Any]]] = {}
-    for each in sorted(rows(recipe.lake, "documents"), key=lambda each: each["row"]):
+    for each in sorted(rows(recipe.lake, "documents"), key=lambda each: int(str(each["row"]))):
         by_file.setdefault(Path(str(each["source"])).name, []).append(each)
     documents = {(name, n): each for name, some in by_file.items() for n, each in enumerate(some)}
     for name in ("a.warc.gz", "b.warc.wet.gz", "c.parquet"):
@@ -84,6 +84,8 @@ def test_a_crawl_becomes_documents(client: Client, crawl: UPath, place: UPath) -
     assert documents["a.warc.gz", 0]["extract_html_chars"] == page
     assert documents["c.parquet", 0]["extract_html_chars"] == page
 
-    [followed] = trace(str(recipe.lake), source=str(crawl / "a.warc.gz"), row=others[7]["row"])
+    [followed] = trace(
+        str(recipe.lake), source=str(crawl / "a.warc.gz"), row=int(str(others[7]["row"]))
+    )
     assert (followed.id, followed.url) == ("<urn:uuid:7>", "https://example.org/7")
     assert followed.reason == "extract.timeout"

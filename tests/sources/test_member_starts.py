@@ -127,6 +127,14 @@ def test_files_of_many_members_are_cut_with_few_reads(
     assert all(split.is_whole for split in rows_of(path, split_bytes=1 << 20)[1])
 
 
+def test_a_plan_searches_for_a_limited_number_of_members(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, _ = large_members(tmp_path, "gz")
+    monkeypatch.setattr("etl.sources.listing._MAX_SEARCHES", 5)
+    assert len(rows_of(path, split_bytes=4000)[1]) == 5
+
+
 @pytest.mark.parametrize("checksums", [False, True])
 def test_a_seek_table_cuts_by_the_text(tmp_path: Path, checksums: bool) -> None:
     path, members = large_members(tmp_path, "zst")
