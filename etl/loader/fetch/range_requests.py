@@ -153,9 +153,7 @@ def _suggesting_verify() -> Iterator[None]:
     try:
         yield
     except StorageError as error:
-        raise StorageError(
-            error.what, where=error.where, hint=error.hint or MISSING_HINT
-        ) from error
+        raise StorageError(error.what, where=error.where, hint=MISSING_HINT) from error
 
 
 class _RangeFile(io.RawIOBase):
