@@ -40,6 +40,17 @@ def archive(lengths: list[int], how: str) -> bytes:
     return pack(sum(records, [record("warcinfo", 0, b"")]), how)
 
 
+@pytest.mark.parametrize("first", [b"9" * 300, gzip.compress(b"a text"), b""])
+def test_a_file_is_cut_only_if_it_starts_with_a_compressed_record(
+    tmp_path: Path, first: bytes
+) -> None:
+    """A file has the compression of its first bytes, whatever its name is."""
+    path = tmp_path / "a.warc.zst"
+    path.write_bytes(first + archive([400] * 20, "zstd"))
+    splits = list(list_splits(Source(path=str(path), split_bytes=800)))
+    assert (len(splits) == 1) == bool(first)
+
+
 @given(
     st.lists(st.integers(0, 500), max_size=30),
     st.sampled_from(["gzip", "zstd", "one gzip", "plain", "zstd with dictionary"]),

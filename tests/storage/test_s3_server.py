@@ -62,13 +62,12 @@ def test_wrong_credentials_are_a_storage_error(s3: str, monkeypatch: pytest.Monk
     assert list(storage.file_sizes(storage.join(url, "_delta_log"))) == [
         "00000000000000000000.json"
     ]
-    table = Table.open(url)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another")
     s3fs.S3FileSystem.clear_instance_cache()  # their credentials are those of the old environment
     with pytest.raises(StorageError, match="cannot be reached"):
         Table.exists(url)
     with pytest.raises(StorageError, match="cannot be listed"):
-        next(table.history())
+        Table.open(url)
     with pytest.raises(StorageError, match=r"cannot be read .*Forbidden"):
         storage.read_bytes(storage.join(url, "_delta_log", "00000000000000000000.json"))
     s3fs.S3FileSystem.clear_instance_cache()

@@ -46,8 +46,9 @@ _DAMAGE: Any = (
 def find_cuts(whole: Split, split_bytes: int, *, content: bytes = b"") -> list[int]:
     """Return the bytes of a file at which pieces of about ``split_bytes`` of text may begin.
 
-    ``content`` is what the content of a member must start with. There are none if the file is small, has one
-    member, is not compressed, or cannot be read; reading it reports the error.
+    ``content`` is what the content of a member must start with, also that of a first one at byte 0. There are
+    none if the file is small, has one member, is not compressed, or cannot be read; reading it reports the
+    error.
     """
     step = max(split_bytes // TEXT_RATIO, 1)
     if whole.compression is None or whole.size <= step:
@@ -55,6 +56,8 @@ def find_cuts(whole: Split, split_bytes: int, *, content: bytes = b"") -> list[i
     try:
         if whole.compression == "zstd" and not content and (frames := _read_seek_table(whole)):
             return _by_text(frames, split_bytes)
+        if content and _find_member(whole, content, 0) != 0:
+            return []  # its name is wrong, or its first member is damaged
         return list(_search(whole, step, content))
     except StorageError:
         return []
