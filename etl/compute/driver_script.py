@@ -9,6 +9,7 @@ run the script, as are its forks.
 import os
 import sys
 from importlib.machinery import ModuleSpec
+from multiprocessing import process
 from typing import Any, Final
 
 _FILE: Final = "_TOKENLAKE_DRIVER_FILE"
@@ -21,7 +22,9 @@ def describe_script() -> dict[str, str]:
     if main.__spec__ is not None:  # python -m
         return {_MODULE: main.__spec__.name}
     file = getattr(main, "__file__", None)
-    return {} if file is None else {_FILE: os.path.normpath(file)}
+    if file is None:
+        return {}
+    return {_FILE: os.path.normpath(os.path.join(process.ORIGINAL_DIR or "", file))}
 
 
 def _take_over() -> None:

@@ -103,6 +103,17 @@ def test_the_server_imports_what_the_driver_would(tmp_path: Path) -> None:
     assert [path.parent.name for path in tmp_path.glob("*/imported")] == ["added"]
 
 
+def test_a_script_may_come_from_standard_input() -> None:
+    code = (
+        "from etl.compute.cluster import Cluster\n"
+        "with Cluster(workers=1).connect(1000) as client:\n"
+        "    print(*client.run(int, '7').values())"
+    )
+    command = [sys.executable, "-"]
+    result = subprocess.run(command, input=code, capture_output=True, text=True, check=True)
+    assert result.stdout == "7\n"
+
+
 def test_ctrl_c_does_not_reach_the_server_while_it_loads() -> None:
     code = (
         "import os, signal\n"
