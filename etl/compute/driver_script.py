@@ -10,6 +10,7 @@ import os
 import sys
 from importlib.machinery import ModuleSpec
 from multiprocessing import process
+from pathlib import Path
 from typing import Any, Final
 
 _FILE: Final = "_TOKENLAKE_DRIVER_FILE"
@@ -24,7 +25,7 @@ def describe_script() -> dict[str, str]:
     file = getattr(main, "__file__", None)
     if file is None:
         return {}
-    return {_FILE: os.path.normpath(os.path.join(process.ORIGINAL_DIR or "", file))}
+    return {_FILE: os.path.normpath(Path(process.ORIGINAL_DIR or "", file))}
 
 
 def _take_over() -> None:
