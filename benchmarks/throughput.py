@@ -8,10 +8,10 @@ batches of 16 MB in memory; the time is CPU time, without the first batch (in wh
 
 Chains run as a user runs them, from Parquet (zstd) to Delta tables, on two worker processes if the name
 says nothing else: those of ``chains.py``, on ``bench``, on 2 GB of distinct text, and on 500 MB of it of
-which the whole chain keeps all or half, or 1,600 MB of which it keeps a tenth. Text per core is divided by wall time and workers,
-"CPU" by the CPU seconds of the workers, in both cases once workers, kernels and models are loaded;
-"start" is the time until then. With "nothing compiled", the cache of kernels is empty and only the workers
-have started. Text is generated once, in ``benchmarks/.peers``. ``memory`` is the maximum
+which the whole chain keeps all or half, or 1,600 MB of which it keeps a tenth. Text per core is divided by
+wall time and workers, "CPU" by the CPU seconds of the workers, in both cases once workers, kernels and
+models are loaded; "start" is the time until then. With "nothing compiled", the cache of kernels is empty and
+only the workers have started. Text is generated once, in ``benchmarks/.peers``. ``memory`` is the maximum
 resident memory of a process.
 """
 
