@@ -15,6 +15,7 @@ from typing import Any, Final
 
 _FILE: Final = "_TOKENLAKE_DRIVER_FILE"
 _MODULE: Final = "_TOKENLAKE_DRIVER_MODULE"
+_PROCESS: Any = process  # the type stubs lack ORIGINAL_DIR, to which multiprocessing joins the file
 
 
 def describe_script() -> dict[str, str]:
@@ -25,7 +26,7 @@ def describe_script() -> dict[str, str]:
     file = getattr(main, "__file__", None)
     if file is None:
         return {}
-    return {_FILE: os.path.normpath(Path(process.ORIGINAL_DIR or "", file))}
+    return {_FILE: os.path.normpath(Path(_PROCESS.ORIGINAL_DIR or "", file))}
 
 
 def _take_over() -> None:

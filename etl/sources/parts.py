@@ -7,8 +7,10 @@ no record is read twice or left out, as ``tests/sources/test_parts.py`` checks f
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
+
+from etl.sources.split import Split
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,20 @@ def cut_at(points: Iterable[int], known: Sequence[KnownPart]) -> list[tuple[int,
         if stop is not None and stop <= point:
             edges.add(point)
     return [*pairwise(sorted(edges)), (max(edges), None)]
+
+
+def cut_bytes(whole: Split, points: Iterable[int], known: Sequence[KnownPart]) -> list[Split]:
+    """Return all parts of a file as ``cut_at`` does; the numbers of first rows but the first are unknown."""
+    return [
+        replace(
+            whole,
+            start=start,
+            stop=stop,
+            first_row=0 if start == 0 else None,
+            bytes=(whole.size if stop is None else stop) - start,
+        )
+        for start, stop in cut_at(points, known)
+    ]
 
 
 def is_complete(known: Sequence[KnownPart]) -> bool:

@@ -11,14 +11,13 @@ gzip one. ``row`` counts lines, so those of the earlier pieces of a file are cou
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
 from etl import storage
 from etl.sources.formats import byte_lines, member_starts
-from etl.sources.parts import KnownPart, cut_at
+from etl.sources.parts import KnownPart, cut_bytes
 from etl.sources.records import (
     LONG_RECORD_CHARS,
     MAX_PARSED_BYTES,
@@ -48,19 +47,7 @@ def cut(whole: Split, source: Source, known: Sequence[KnownPart]) -> list[Split]
         points: Iterable[int] = range(source.split_bytes, whole.size, source.split_bytes)
     else:
         points = member_starts.find_cuts(whole, source.split_bytes)
-    pieces = cut_at(points, known)
-    if len(pieces) == 1:
-        return [whole]
-    return [
-        replace(
-            whole,
-            start=start,
-            stop=stop,
-            first_row=0 if start == 0 else None,
-            bytes=(whole.size if stop is None else stop) - start,
-        )
-        for start, stop in pieces
-    ]
+    return cut_bytes(whole, points, known)
 
 
 def read(split: Split, source: Source, *, batch_bytes: int) -> Iterator[pa.Table]:

@@ -40,7 +40,7 @@ from etl.sources.formats import member_starts, whole_files
 from etl.sources.formats.compressed_members import CompressedMembers
 from etl.sources.formats.warc_payload import extract_payload
 from etl.sources.formats.warc_records import Record, read_records
-from etl.sources.parts import KnownPart, cut_at
+from etl.sources.parts import KnownPart, cut_bytes
 from etl.sources.records import RecordBuffer, to_json
 from etl.sources.settings import Source
 from etl.sources.split import Split
@@ -65,19 +65,8 @@ _METADATA_FIELDS = {
 def cut(whole: Split, source: Source, known: Sequence[KnownPart]) -> list[Split]:
     """Cut a compressed file at multiples of ``split_bytes``; a piece has the members that start in it."""
     starts = member_starts.find_cuts(whole, source.split_bytes, content=b"WARC/")
-    pieces = cut_at(starts, known)
-    if len(pieces) == 1:
-        return [whole]
-    return [
-        replace(
-            whole,
-            start=start,
-            stop=stop,
-            first_row=start,
-            bytes=(whole.size if stop is None else stop) - start,
-        )
-        for start, stop in pieces
-    ]
+    pieces = cut_bytes(whole, starts, known)
+    return [replace(piece, first_row=piece.start) for piece in pieces]
 
 
 def read(split: Split, source: Source, *, batch_bytes: int) -> Iterator[pa.Table]:
