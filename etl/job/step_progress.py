@@ -13,6 +13,7 @@ from etl.sources import Split
 
 Arguments = TypeVar("Arguments", bound=tuple[Any, ...])
 
+_SECONDS: Final = 0.5  # between two reports of parts, each of which adds up all; chosen here
 _MAX_SHARE: Final = 0.99  # of a unit that is not finished, whose size is an estimate
 
 
@@ -25,7 +26,7 @@ class StepProgress:
     def __init__(self, run: RunContext, start: Progress) -> None:
         self._run = run
         self._finished = start
-        self._started = time.monotonic()
+        self._started = self._reported = time.monotonic()
         self._num_bytes: dict[str, int] = {}  # of the units that have been submitted, by key
         self._parts: dict[str, WorkPart] = {}  # of the units that run, by key
         self._lock = Lock()
@@ -44,7 +45,9 @@ class StepProgress:
             if part.key not in self._num_bytes:
                 return
             self._parts[part.key] = part
-            self._run.report(self._with_parts())
+            if (now := time.monotonic()) - self._reported >= _SECONDS:
+                self._reported = now
+                self._run.report(self._with_parts())
 
     def add_finished(self, key: str, result: WorkResult | None) -> None:
         """Count a unit of work; its result is None if it failed."""

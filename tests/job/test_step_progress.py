@@ -4,7 +4,7 @@ import pytest
 from upath import UPath
 
 from etl.compute import unit_log
-from etl.job import tasks
+from etl.job import step_progress, tasks
 from etl.job.progress import Progress
 from etl.job.run import run
 from etl.recipe.recipe import Recipe
@@ -15,7 +15,8 @@ from tests.helpers.corpus import records, write_parquet
 def test_documents_of_a_running_split_are_reported(
     place: UPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unit_log, "_SECONDS", 0.0)
+    monkeypatch.setattr(unit_log, "_SECONDS", (0.0,))
+    monkeypatch.setattr(step_progress, "_SECONDS", 0.0)
     monkeypatch.setattr(tasks, "_BATCH_BYTES", 20_000)
     write_parquet(place / "in" / "a.parquet", records(0, 2000))
     recipe = Recipe(
