@@ -23,9 +23,8 @@ from etl.sources.trial import choose_part
 _CONCURRENT_FOOTERS = 16
 _FILES_PER_CHUNK = 1024
 _MAX_SPLITS = 1_000_000  # about; chosen here: each takes 2 ms of the driver and its scheduler
-_MAX_SEARCHES = (
-    20_000  # about, for a member where a file is cut; chosen here: a minute at 50 ms a request
-)
+# About, for the members at which files are cut; chosen here: a minute at 50 ms a request.
+_MAX_SEARCHES = 20_000
 
 
 @dataclass(frozen=True)

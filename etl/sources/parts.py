@@ -44,17 +44,19 @@ def cut_at(points: Iterable[int], known: Sequence[KnownPart]) -> list[tuple[int,
     return [*pairwise(sorted(edges)), (max(edges), None)]
 
 
-def cut_bytes(whole: Split, points: Iterable[int], known: Sequence[KnownPart]) -> list[Split]:
-    """Return all parts of a file as ``cut_at`` does; the numbers of first rows but the first are unknown."""
+def cut_split(whole: Split, points: Iterable[int], known: Sequence[KnownPart]) -> list[Split]:
+    """Return the parts of a file that ``cut_at`` returns; only the first one's first row is known."""
     return [
-        replace(
-            whole,
-            start=start,
-            stop=stop,
-            first_row=0 if start == 0 else None,
-            bytes=(whole.size if stop is None else stop) - start,
-        )
+        replace(whole, start=start, stop=stop, first_row=0 if start == 0 else None)
         for start, stop in cut_at(points, known)
+    ]
+
+
+def cut_bytes(whole: Split, points: Iterable[int], known: Sequence[KnownPart]) -> list[Split]:
+    """Return the parts as ``cut_split`` does, for a file that is cut at bytes."""
+    return [
+        replace(piece, bytes=(whole.size if piece.stop is None else piece.stop) - piece.start)
+        for piece in cut_split(whole, points, known)
     ]
 
 

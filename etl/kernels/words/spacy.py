@@ -95,7 +95,7 @@ class _AsciiSegments(NamedTuple):
 
 @allocator
 def new_chunk_buffers() -> ChunkBuffers:
-    """Allocate buffers for texts of any length, about 330 KB."""
+    """Allocate buffers for texts of any length, about 300 KB."""
     return ChunkBuffers(
         np.empty((_BLOCK + MAX_CHARS + 2, 4), np.int64),
         np.empty((MAX_CHARS + 1, 3), np.int64),

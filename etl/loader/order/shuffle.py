@@ -31,12 +31,11 @@ class Shuffle:
 
     A batch of N windows comes from min(N, lanes) places of the table. Each lane holds a page of its file in
     memory, about 0.1 MB, or in a temporary file and 8 kB of memory if the table is in an object store; the
-    ranks divide the lanes among themselves. With a multiple of the world size, no
-    two ranks read the same bytes; with fewer lanes than ranks, several ranks read each byte. ``lanes=None``
-    means 256 for local files. For an object store, where reading twice costs more, it means 960, fewer for
-    less than 240 M tokens, and up to 15,360 from 8 billion tokens on: the larger the table, the more ranks
-    may read it. At 10 M tokens per rank or more, all ranks together then fetch about 1.1 times the table at
-    most.
+    ranks divide the lanes among themselves. With a multiple of the world size, no two ranks read the same
+    bytes; with fewer lanes than ranks, several ranks read each byte. ``lanes=None`` means 256 for local
+    files. For an object store, where reading twice costs more, it means 960, fewer for less than 240 M
+    tokens, and up to 15,360 from 8 billion tokens on: the larger the table, the more ranks may read it. At
+    10 M tokens per rank or more, all ranks together then fetch about 1.1 times the table at most.
 
     In a lane, the windows of each block are shuffled. ``block_tokens=None`` means single windows, but 131,072
     tokens for 16 lanes, and whole lanes in a table of up to 4 M tokens. Longer runs make larger requests to

@@ -26,10 +26,8 @@ UNITS_FORMAT = 2
 
 _UNIT_TOKENS, _UNIT_WINDOWS = 1 << 19, 32  # measured: see best_fit.py
 _ALL_UNITS_TOKENS = 1 << 23  # of all lanes of a local table
-_REMOTE_LANE_TOKENS, _REMOTE_LANES = (
-    1 << 27,
-    1024,
-)  # at least ten runs, of which two lanes may read one
+_REMOTE_LANES = 1024  # at most
+_REMOTE_LANE_TOKENS = 1 << 27  # at least ten runs, of which two lanes may read one
 _UNITS_PER_RUN = 8  # the last unit of a run ends where the run ends
 _RUNS_PER_LANE = 2  # if runs have more than one unit
 _STRANDS = 8  # measured: see best_fit.py

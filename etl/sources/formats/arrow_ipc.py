@@ -14,7 +14,7 @@ from etl import storage
 from etl.errors import SourceError, StorageError
 from etl.sources.columns import columns_to_read
 from etl.sources.formats import arrow_messages, columnar
-from etl.sources.parts import KnownPart, cut_at
+from etl.sources.parts import KnownPart, cut_split
 from etl.sources.settings import Source
 from etl.sources.split import Split
 
@@ -32,15 +32,12 @@ def cut(whole: Split, source: Source, known: Sequence[KnownPart]) -> list[Split]
     """
     count = _count_batches(whole, source) if known or whole.size > source.split_bytes else 0
     step = max(1, count * source.split_bytes // max(whole.size, 1))
+    pieces = cut_split(whole, range(step, count, step), known)
+    if not count:
+        return [replace(piece, bytes=whole.size) for piece in pieces]
     return [
-        replace(
-            whole,
-            start=start,
-            stop=stop,
-            first_row=0 if start == 0 else None,
-            bytes=whole.size * ((stop or count) - start) // count if count else whole.size,
-        )
-        for start, stop in cut_at(range(step, count, step), known)
+        replace(piece, bytes=whole.size * ((piece.stop or count) - piece.start) // count)
+        for piece in pieces
     ]
 
 
