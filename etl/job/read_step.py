@@ -55,7 +55,8 @@ def _commit_documents(
     duplicates = run.ledgers.get("duplicates")
     entries = []
     for result in results:
-        # If the log of documents has lost the unit, that of duplicates may still have its arrival.
+        # A unit that was decided and is read again keeps its arrival. Of one that was dropped before, others
+        # may have been decided without it.
         arrival = duplicates.arrival_of(duplicates.key(result.key)) if duplicates else None
         split = splits[result.key]
         entries.append(LedgerEntry(result.key, result.documents, split, arrival))

@@ -14,7 +14,7 @@ log has these kinds of ``txn``:
                           ends, 0 for the end of the file. The hash is that of the file's content (20
                           digits), the start has 12 digits
 - ``<key>``               a unit of work that is done, and the arrival of its documents (1 or more);
-                          negative: its rows were dropped, it must be done again, and keeps its arrival
+                          negative: its rows were dropped, and it must be done again
 - ``arrival``             in ``documents``, the arrival of the units that are committed next
 - ``first_arrival``       in ``duplicates``, the arrival that all earlier ones count as
 - ``merged:<key>``        the data file that holds a unit's rows after compaction: the first 63 bits of
@@ -55,7 +55,7 @@ _HASHES = 1 << 63  # of a set of paths; Delta's versions are signed
 class LedgerEntry:
     """A finished unit of work: its key, its data files, and the split that they were read from.
 
-    A unit whose rows were dropped keeps its arrival. A new one gets ``arrival``, or without it the open one.
+    The unit has ``arrival``, or without it the open one.
     """
 
     key: str
@@ -270,7 +270,7 @@ class Ledger:
             if not todo:
                 return []
             self._check_contents(todo)
-            transactions = {entry.key: self._arrival(entry) for entry in todo}
+            transactions = {entry.key: entry.arrival or self.open_arrival for entry in todo}
             for entry in todo:
                 transactions |= self._describe_split(entry.split)
             data_files = [file for entry in todo for file in entry.data_files]
@@ -301,7 +301,9 @@ class Ledger:
         generation = self.generation + (drop.rebuild is not None)
         transactions = {key: -(self.arrival_of(key) or 0) for key in sorted(drop.keys)}
         transactions |= {self._name_of(uri): 0 for uri in sorted(drop.files)}
-        transactions |= {entry.key: self._arrival(entry) for entry in drop.add}
+        transactions |= {
+            entry.key: self.arrival_of(entry.key) or self.open_arrival for entry in drop.add
+        }
         transactions |= {"epoch": epoch, "generation": generation}
         if self.table is not None and self.table.is_remains and not drop.is_void:
             transactions["recipe"] = _int63(self.fingerprint)
@@ -426,9 +428,6 @@ class Ledger:
                         where=split.uri,
                         hint="run again: a run reads what no other has read, whatever its split_bytes",
                     )
-
-    def _arrival(self, entry: LedgerEntry) -> int:
-        return self.arrival_of(entry.key) or entry.arrival or self.open_arrival
 
     def _name_of(self, uri: str) -> str:
         return f"file:{_digest(self.generation, uri)[:32]}"

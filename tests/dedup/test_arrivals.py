@@ -1,7 +1,9 @@
 """Decisions that are made again: after some were lost, they are those of the first time."""
 
 import random
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -67,3 +69,25 @@ def test_forgotten_decisions_are_made_again_as_before(
 
 def _row(row: Row) -> str:
     return str(sorted(row.items()))
+
+
+def test_a_file_that_comes_back_after_others_were_decided_arrives_later(
+    client: Client, tmp_path: Path
+) -> None:
+    """The others were compared without it, so they stay, and its rows are their duplicates."""
+    source = tmp_path / "in"
+    recipe = make(tmp_path / "lake", source, "dedup_exact")
+    texts = ["one text", "another text", "a third text"]
+    for number in range(2):
+        records = [{"doc_id": f"{number}-{text}", "body": text, "link": None} for text in texts]
+        write(source, records, 1, number)
+    run(recipe, cluster=client)
+    first = source / "000.parquet"
+    saved = shutil.copy2(first, tmp_path / "saved.parquet")
+    first.write_bytes(b"damaged")
+    assert not run(recipe, cluster=client, replace_changed=True).ok
+    shutil.copy2(saved, first)  # also its time, so that it is the same content as before
+    assert run(recipe, cluster=client).ok
+    duplicates = rows(recipe.lake, "duplicates")
+    assert [row["source"] for row in duplicates] == [storage.normalize(str(first))] * len(texts)
+    assert verify(str(recipe.lake)) == []
