@@ -19,7 +19,9 @@ ROOT = Path(__file__).parents[1]
 RUN = """
 import os, sys, time
 import etl.stages as stages
-from etl.sources import Source, list_splits, read_split
+from etl.sources import Source
+from etl.sources.listing import list_splits
+from etl.sources.read import read_split
 from etl.stages.apply import apply
 
 source = Source(path=os.environ["TOKENLAKE_DATA"] + "/docs/docs-00000.parquet", columns={"text": "text"})

@@ -19,7 +19,8 @@ from fastwarc.warc import ArchiveIterator, WarcRecordType
 from resiliparse.parse.encoding import bytes_to_str, detect_encoding
 from token_data import data_folder
 
-from etl.sources import list_splits, read_split
+from etl.sources.listing import list_splits
+from etl.sources.read import read_split
 from etl.sources.settings import Source
 from etl.stages import Extract
 from etl.text.html import Extractor

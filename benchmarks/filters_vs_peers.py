@@ -34,7 +34,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from etl import schemas
-from etl.sources import Columns, Source, list_splits, read_split
+from etl.sources import Columns, Source
+from etl.sources.listing import list_splits
+from etl.sources.read import read_split
 from etl.stages import C4, Filter, FinewebQuality, GopherQuality, GopherRepetition
 from etl.stages.apply import apply
 from etl.stages.base import Stage

@@ -40,7 +40,9 @@ from token_data import tokenizer
 from etl import schemas, storage
 from etl.delta.data_file import DataFileWriter
 from etl.lake.table_specs import DOCUMENTS, TOKENS
-from etl.sources import Source, list_splits, read_split
+from etl.sources import Source
+from etl.sources.listing import list_splits
+from etl.sources.read import read_split
 from etl.stages import GopherQuality, Language, Tokenize
 from etl.stages.apply import apply
 from etl.stages.compute_signals import compute_signals

@@ -30,7 +30,9 @@ from etl.lake.releases import open_version
 from etl.lake.table_specs import ARCHIVED_TOKENS, SPECS, TOKENS
 from etl.recipe.stage_list import StageList, parse_stage
 from etl.recipe.validation_errors import explain_stage_errors
-from etl.sources import Source, Split, count_records, list_splits, number_splits, read_split
+from etl.sources import Source, Split
+from etl.sources.listing import list_splits, number_splits
+from etl.sources.read import count_records, read_split
 from etl.stages import Filter, Stage, Transform
 from etl.stages.apply import apply as apply_stages
 from etl.stages.document_columns import documents_schema

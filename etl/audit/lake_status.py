@@ -103,7 +103,7 @@ def lake_status(lake: str, *, now: datetime | None = None) -> LakeStatus:
     url = storage.normalize(lake)
     now = datetime.now(UTC) if now is None else now
     jobs = [_job(lease, now) for lease in all_leases(url)]
-    found = {name: find_table(url, name) for name in SPECS}
+    found = {name: find_table(storage.join(url, name)) for name in SPECS}
     tables = {name: table for name, table in found.items() if table is not None}
     if not tables and not jobs:
         raise no_lake_error(url)

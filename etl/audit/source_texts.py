@@ -10,8 +10,9 @@ from dataclasses import replace
 
 from etl import schemas, storage
 from etl.errors import SourceError, TokenlakeError
-from etl.sources import Source, Split, count_records, read_split
+from etl.sources import Source, Split
 from etl.sources.formats import FORMATS, detect_format
+from etl.sources.read import count_records, read_split
 
 
 def read_texts(

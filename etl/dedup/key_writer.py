@@ -96,6 +96,7 @@ def update_keys(
             entries = [LedgerEntry(name, data_files), *map(LedgerEntry, names)]
             ledger.commit(entries, describe(_counts(todo, data_files)), retry=False)
             merge_keys(client, ledger, describe(action="optimize"))
+            return
         except ConflictError:  # another run has committed keys
             continue
 

@@ -135,7 +135,7 @@ class _Resolver:
         return ("exact", "near")
 
     def _ledger(self, name: str) -> Ledger | None:
-        table = find_table(self.url, name)
+        table = find_table(storage.join(self.url, name))
         if table is None:
             return None
         record = find_record(table)

@@ -77,6 +77,17 @@ def reconcile(actions: Sequence[pa.Table]) -> Mapping[str, pa.StructArray]:
     }
 
 
+def as_actions(reconciled: Mapping[str, pa.StructArray]) -> list[pa.Table]:
+    """Return what ``reconcile`` has returned as actions, so that it can be reconciled with later ones."""
+    return [
+        pa.Table.from_arrays(
+            [reconciled[k] if k == kind else pa.nulls(len(rows), LAYOUTS[k]) for k in LAYOUTS],
+            list(LAYOUTS),
+        )
+        for kind, rows in reconciled.items()
+    ]
+
+
 def _last_indices(names: pa.Array) -> pa.Array:
     """Return the sorted indices of the last occurrence of each name; nulls are ignored."""
     encoded = names.dictionary_encode()

@@ -1,14 +1,14 @@
 """What each commit of a table did, and the versions whose data files were vacuumed."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import chain
 from typing import Any, Final
 
 from etl import storage
 from etl.delta.log_segment import (
+    LogSegment,
     last_action,
     list_log_files,
     raise_if_damaged,
@@ -33,19 +33,25 @@ class Commit:
 
 
 def read_commit_infos(
-    url: str, version: int, held: dict[str, bytes] | None = None
+    head: LogSegment, held: dict[str, bytes] | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Yield the ``commitInfo`` of the commits up to a version, newest first.
+    """Yield the ``commitInfo`` of the commits up to the version of a log segment, newest first.
 
     Each has ``version``, ``timestamp`` (milliseconds, UTC), ``operation``, and the writer's own fields.
     Deleted log entries are skipped. ``held`` is that of ``read_commit_files``.
     """
-    names = _commit_files(url, version)[::-1]
-    # Often only the newest is wanted: no others are read ahead with it.
-    contents = chain(
-        read_commit_files(url, names[:1], held), read_commit_files(url, names[1:], held)
-    )
-    for name, content in zip(names, contents, strict=True):
+    newest = head.entries[::-1]
+    # Often only the newest is wanted: no others are read ahead with it, nor is the log listed.
+    yield from _infos(head.url, newest[:1], held)
+    yield from _infos(head.url, newest[1:], held)
+    older = _commit_files(head.url, head.version - len(newest))
+    yield from _infos(head.url, older[::-1], held)
+
+
+def _infos(
+    url: str, names: Sequence[str], held: dict[str, bytes] | None
+) -> Iterator[dict[str, Any]]:
+    for name, content in zip(names, read_commit_files(url, names, held), strict=True):
         with raise_if_damaged(url, name):
             info = last_action(content, "commitInfo") or {}
         yield {"timestamp": 0, **info, "version": version_of_commit_file(name)}

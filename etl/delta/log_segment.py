@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Any
 
 from etl import storage
-from etl.errors import DamagedLogError, TableError, error_line
+from etl.errors import DamagedLogError, StorageError, TableError, error_line
 
 _THREADS = 16  # I/O-bound
 _MAX_HELD_BYTES = 4 << 20
@@ -72,10 +72,17 @@ def read_log_segment(url: str, version: int | None = None) -> LogSegment:
 
     Raises TableError if the table or version does not exist, StorageError if the log cannot be listed.
     """
-    try:
-        sizes = storage.file_sizes(log_folder(url))
-    except FileNotFoundError:
-        sizes = {}
+    head = find_log_segment(url, version)
+    if head is None:
+        raise TableError("no Delta table at this URL", where=url, hint="check the URL")
+    return head
+
+
+def find_log_segment(url: str, version: int | None = None) -> LogSegment | None:
+    """Return the log segment as ``read_log_segment`` does, or None if the table does not exist."""
+    sizes = _file_sizes(url)
+    if not _is_table(sizes):
+        return None
     entry_sizes = {
         version_of_commit_file(name): size
         for name, size in sizes.items()
@@ -84,7 +91,7 @@ def read_log_segment(url: str, version: int | None = None) -> LogSegment:
     checkpoints = find_checkpoints(sizes)
     newest = max([*entry_sizes, *checkpoints], default=None)
     if newest is None:
-        raise TableError("no Delta table at this URL", where=url, hint="check the URL")
+        raise DamagedLogError("the only checkpoint is incomplete", where=url, hint=_RESTORE)
     wanted = newest if version is None else version
     start = max((v for v in checkpoints if v <= wanted), default=-1)
     needed = range(start + 1, wanted + 1)
@@ -101,6 +108,27 @@ def read_log_segment(url: str, version: int | None = None) -> LogSegment:
     )
 
 
+def has_log(url: str) -> bool:
+    """Return whether there is a log, perhaps a damaged one; raises as ``read_log_segment`` does."""
+    return _is_table(_file_sizes(url))
+
+
+def _file_sizes(url: str) -> dict[str, int]:
+    """Return the sizes of the files of a log by name."""
+    try:
+        return storage.file_sizes(log_folder(url))
+    except FileNotFoundError:
+        return {}
+    except StorageError as error:
+        url = storage.normalize(url)
+        what = f"cannot be reached ({error.what})"
+        raise StorageError(what, where=url, hint=error.hint or storage.access_hint(url)) from error
+
+
+def _is_table(names: Iterable[str]) -> bool:
+    return any(version_of_commit_file(name) >= 0 or name.endswith(".parquet") for name in names)
+
+
 def read_commit_files(
     url: str, names: Sequence[str], held: dict[str, bytes] | None = None
 ) -> Iterator[bytes]:
@@ -113,7 +141,7 @@ def read_commit_files(
     held = {} if held is None else held
 
     def read(name: str) -> bytes:
-        content = held[name] if name in held else storage.read_bytes(storage.join(log, name))
+        content = storage.read_bytes(storage.join(log, name))
         if content is None:  # without it, the table would have other rows
             raise DamagedLogError(
                 "a log entry is missing", where=storage.join(log, name), hint=_RESTORE
@@ -123,10 +151,11 @@ def read_commit_files(
     with ThreadPoolExecutor(_THREADS) as pool:
         for start in range(0, len(names), _THREADS):
             chunk = names[start : start + _THREADS]
-            contents = list(pool.map(read, chunk))
-            if sum(map(len, [*held.values(), *contents])) <= _MAX_HELD_BYTES:
-                held.update(zip(chunk, contents, strict=True))
-            yield from contents
+            missing = [name for name in chunk if name not in held]
+            contents = dict(zip(missing, pool.map(read, missing), strict=True))
+            if sum(map(len, [*held.values(), *contents.values()])) <= _MAX_HELD_BYTES:
+                held.update(contents)
+            yield from (contents[name] if name in contents else held[name] for name in chunk)
 
 
 def last_action(content: bytes, kind: str) -> dict[str, Any] | None:

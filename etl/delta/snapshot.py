@@ -1,6 +1,6 @@
 """The state of a table at a version: its checkpoint, and the actions of the commits after it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -11,7 +11,7 @@ import pyarrow.json
 
 from etl import storage
 from etl.delta import checkpoint, log_segment, protocol
-from etl.delta.actions import TXN, has_deletion_vectors, parse_actions, reconcile
+from etl.delta.actions import TXN, as_actions, has_deletion_vectors, parse_actions, reconcile
 from etl.delta.entry_checksum import check_entries, digest
 from etl.delta.set_transactions import SetTransactions
 from etl.delta.statistics import column_types, file_table
@@ -78,30 +78,31 @@ def read_snapshot(
     head: log_segment.LogSegment,
     *,
     default: Mapping[str, Mapping[str, Any]] | None = None,
-    held: Mapping[str, bytes] | None = None,
+    base: Snapshot | None = None,
 ) -> Snapshot:
     """Read the actions since the last checkpoint, and the table's metadata and protocol.
 
-    ``default`` has the ``metaData`` and ``protocol`` of a log that has none, ``held`` the contents of some
-    entries by file name. Raises DamagedLogError if the
-    log is damaged, TableError if the table requires a feature of readers that is not supported, StorageError
-    if the log cannot be read.
+    ``default`` has the ``metaData`` and ``protocol`` of a log that has none. ``base`` is the state of an
+    earlier version: if there was no checkpoint since, only the entries after it are read. Raises
+    DamagedLogError if the log is damaged, TableError if the table requires a feature of readers that is not
+    supported, StorageError if the log cannot be read.
     """
-    kinds = ("metaData", "protocol")
-    parts = _checkpoint_files(head)
-    single = {
-        kind: checkpoint.read_single_action(parts, kind) or dict((default or {}).get(kind, {}))
-        for kind in kinds
-    }
-    changes = _Changes(head.url)
-    entries = {}
-    has_vectors = checkpoint.has_deletion_vectors(_checkpoint_files(head))
-    versions = map(log_segment.version_of_commit_file, head.entries)
-    contents = log_segment.read_commit_files(head.url, head.entries, dict(held or {}))
+    held = {} if base is None else dict(base.entries)
+    if base is not None and base.head.checkpoint != head.checkpoint:
+        base = None
+    start = 0 if base is None else len(base.head.entries)
+    single, has_vectors = _read_checkpoint(head, default or {}) if base is None else _state_of(base)
+    changes = _Changes(head.url, () if base is None else as_actions(base.changes))
+    entries = {} if base is None else dict(base.entries)
+    names = head.entries[max(start - 1, 0) :]  # with the one before, whose digest the next one has
+    versions = map(log_segment.version_of_commit_file, names)
+    contents = log_segment.read_commit_files(head.url, names, held)
     for entry in check_entries(zip(versions, contents, strict=True)):
         name, content = log_segment.commit_file_name(entry.version), entry.content
         if entry.problem is not None:
             raise log_segment.damaged_entry(head.url, name, entry.problem)
+        if base is not None and entry.version <= base.head.version:
+            continue
         if entry.version == head.version and head.digest is None:
             head = replace(head, digest=digest(content))
         with log_segment.raise_if_damaged(head.url, name):
@@ -121,12 +122,29 @@ def read_snapshot(
     return Snapshot(head, single["metaData"], single["protocol"], reconciled, entries)
 
 
+def _read_checkpoint(
+    head: log_segment.LogSegment, default: Mapping[str, Mapping[str, Any]]
+) -> tuple[dict[str, Mapping[str, Any]], bool]:
+    """Return metadata and protocol as of the checkpoint, and whether a file has a deletion vector."""
+    parts = _checkpoint_files(head)
+    single: dict[str, Mapping[str, Any]] = {
+        kind: checkpoint.read_single_action(parts, kind) or dict(default.get(kind, {}))
+        for kind in ("metaData", "protocol")
+    }
+    return single, checkpoint.has_deletion_vectors(parts)
+
+
+def _state_of(base: Snapshot) -> tuple[dict[str, Mapping[str, Any]], bool]:
+    """Return what ``_read_checkpoint`` does, as of a version that was read before."""
+    return {"metaData": base.metadata, "protocol": base.protocol}, False
+
+
 class _Changes:
     """The actions of successive log entries. Many are parsed at once: a call of the parser takes 1 ms."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, parsed: Iterable[pa.Table]) -> None:
         self._url = url
-        self._parsed: list[pa.Table] = []
+        self._parsed = list(parsed)
         self._unparsed: dict[str, bytes] = {}
         self._partition: Sequence[str] = ()
 

@@ -46,39 +46,26 @@ class Table:
         head: log_segment.LogSegment,
         metadata: Mapping[str, Any],
         protocol: Mapping[str, Any],
-        snapshot: Snapshot | None = None,
+        state: Snapshot | None = None,
         *,
         lost: tuple[int, ...] | None = None,
-        held: Mapping[str, bytes] = MappingProxyType({}),
     ) -> None:
+        """Take the parts of a version; ``state`` is its state, or that of an earlier version."""
         self.url = head.url
         self.version = head.version
         self._head = head
         self._metadata = metadata
         self._protocol = protocol
-        self._loaded = snapshot
+        self._state = state
         self._lost = lost
         self.checkpoint_error: TokenlakeError | None = None
-        if snapshot is not None:
-            held = snapshot.entries
+        held = {} if state is None else state.entries
         self._held = {name: held[name] for name in head.entries if name in held}
 
     @staticmethod
     def exists(url: str) -> bool:
         """Return whether there is a Delta table at the URL; raises StorageError if that is unknown."""
-        try:
-            names = log_segment.list_log_files(url)
-        except FileNotFoundError:
-            return False
-        except StorageError as error:
-            url = storage.normalize(url)
-            what = f"cannot be reached ({error.what})"
-            hint = error.hint or storage.access_hint(url)
-            raise StorageError(what, where=url, hint=hint) from error
-        return any(
-            log_segment.version_of_commit_file(name) >= 0 or name.endswith(".parquet")
-            for name in names
-        )
+        return log_segment.has_log(url)
 
     @classmethod
     def open(cls, url: str, version: int | datetime | None = None) -> Self:
@@ -91,19 +78,26 @@ class Table:
         url = storage.normalize(url)
         if isinstance(version, datetime):
             version = _version_of(url, version)
-        state = snapshot.read_snapshot(log_segment.read_log_segment(url, version))
-        return cls(state.head, state.metadata, state.protocol, state)
+        return cls._of(log_segment.read_log_segment(url, version))
 
     def newest(self) -> Self:
         """Return the table at its newest version; raise as ``open`` does.
 
-        Log entries that this object holds are not read again.
+        Log entries that this object has read are not read again.
         """
         head = log_segment.read_log_segment(self.url)
-        if head.version == self.version:
-            return self
-        state = snapshot.read_snapshot(head, held=self._held)
-        return type(self)(state.head, state.metadata, state.protocol, state)
+        return self if head.version == self.version else self._of(head, self._state)
+
+    @classmethod
+    def find(cls, url: str) -> Self | None:
+        """Open the newest version, or return None if the table does not exist; raise as ``open`` does."""
+        head = log_segment.find_log_segment(storage.normalize(url))
+        return None if head is None else cls._of(head)
+
+    @classmethod
+    def _of(cls, head: log_segment.LogSegment, base: Snapshot | None = None) -> Self:
+        state = snapshot.read_snapshot(head, base=base)
+        return cls(state.head, state.metadata, state.protocol, state)
 
     @classmethod
     def of_remains(cls, state: Snapshot, lost: tuple[int, ...]) -> Self:
@@ -157,9 +151,9 @@ class Table:
 
     @property
     def _snapshot(self) -> Snapshot:
-        if self._loaded is None:
-            self._loaded = snapshot.read_snapshot(self._head, held=self._held)
-        return self._loaded
+        if self._state is None or self._state.head.version != self.version:
+            self._state = snapshot.read_snapshot(self._head, base=self._state)
+        return self._state
 
     def data_files(
         self, columns: Sequence[str] | None = None, *, is_sorted: bool = True
@@ -231,7 +225,7 @@ class Table:
 
         Entries that were read when the table was opened are not read again.
         """
-        return commit_history.read_commit_infos(self.url, self.version, self._held)
+        return commit_history.read_commit_infos(self._head, self._held)
 
     @property
     def is_vacuumed(self) -> bool:
@@ -294,7 +288,7 @@ class Table:
         head = write_commit(self._head, actions)
         metadata = state.get("metaData", self._metadata)
         if self._lost is None:
-            return type(self)(head, metadata, self._protocol, held=self._held).checkpoint_if_due()
+            return type(self)(head, metadata, self._protocol, self._state).checkpoint_if_due()
         loaded = snapshot.read_snapshot(head, default=state)  # the earlier entries have no metadata
         return type(self)(head, metadata, self._protocol, loaded).checkpoint()
 
@@ -332,7 +326,7 @@ class Table:
 def _version_of(url: str, time: datetime) -> int:
     """Return the newest version that had been committed at a point in time."""
     milliseconds = time.timestamp() * 1000
-    for entry in commit_history.read_commit_infos(url, log_segment.read_log_segment(url).version):
+    for entry in commit_history.read_commit_infos(log_segment.read_log_segment(url)):
         if entry["timestamp"] <= milliseconds:
             return int(entry["version"])
     raise TableError(f"has no version as of {time}", where=url, hint="the table was created later")

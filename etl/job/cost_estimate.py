@@ -265,7 +265,7 @@ def _requests(
 def _open_tables(recipe: Recipe) -> Iterator[Table]:
     """Yield the tables of a recipe's lake that exist."""
     for step in () if recipe.lake is None else recipe.steps:
-        table = find_table(storage.normalize(str(recipe.lake)), step)
+        table = find_table(storage.join(str(recipe.lake), step))
         if table is not None:
             yield table
 

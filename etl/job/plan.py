@@ -21,7 +21,9 @@ from etl.lake.table_specs import SPECS
 from etl.lake.work_units import WorkUnit, kept_units, split_key
 from etl.recipe.diff import differences
 from etl.recipe.recipe import Recipe, Step
-from etl.sources import ReadBefore, Split, list_source
+from etl.sources import Split
+from etl.sources.formats.delta import ReadBefore
+from etl.sources.listing import list_source
 
 _CHANGED = "have changed since their rows were committed"
 

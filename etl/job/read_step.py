@@ -15,7 +15,9 @@ from etl.job.run_context import RunContext
 from etl.job.tasks import ReadSplit
 from etl.lake.ledger import Ledger, LedgerEntry
 from etl.lake.work_units import WorkResult, split_key
-from etl.sources import Split, count_records, number_splits
+from etl.sources import Split
+from etl.sources.listing import number_splits
+from etl.sources.read import count_records
 
 _UNKNOWN: Final = np.int64(-1)  # the number of records in a piece that could not be counted
 

@@ -149,7 +149,7 @@ class _Shuffle:
 
     def _open(self) -> None:
         """Open the newest versions of the tables."""
-        table = find_table(self.lake, "tokens")
+        table = find_table(storage.join(self.lake, "tokens"))
         if table is None:
             raise TableError(
                 "the lake has no table tokens",
@@ -167,7 +167,7 @@ class _Shuffle:
         self._tokens = find_ledger(table) or no_rows or open_ledger(table)
         if (changes := self._tokens.foreign_changes()) is not None:
             raise changes.error(table.url)
-        existing = find_table(self.lake, SHUFFLED.name)
+        existing = find_table(storage.join(self.lake, SHUFFLED.name))
         self.seed = self._find_seed(seed_of(existing))
         self._shuffled = ShuffledTable(self._tokens, seed=self.seed, table=existing)
 

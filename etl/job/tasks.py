@@ -18,7 +18,8 @@ from etl.lake.stage_costs import READ, TOKENIZE, WRITE
 from etl.lake.table_specs import ARCHIVED_TOKENS, DOCUMENTS, TOKENS
 from etl.lake.work_units import WorkPart, WorkResult, WorkUnit
 from etl.recipe.recipe import Recipe
-from etl.sources import Split, read_split
+from etl.sources import Split
+from etl.sources.read import read_split
 from etl.stages.apply import apply_and_time
 from etl.stages.dedup import find_cutting_stage
 from etl.stages.document_columns import documents_schema

@@ -23,7 +23,7 @@ def make_trial(
     recipe = Recipe.of(recipe)
     lake = f"{recipe.lake.rstrip('/')}-trial" if recipe.lake else f"{recipe.name}-trial"
     url = storage.normalize(lake)
-    documents = find_table(url, "documents")
+    documents = find_table(storage.join(url, "documents"))
     if documents is not None:
         record = find_record(documents)
         source = {} if record is None else record.canonical["source"]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
+from etl import storage
 from etl.delta.table import Table
 from etl.lake.ledger import Drop, Ledger
 from etl.lake.open_table import find_table
@@ -24,7 +25,7 @@ def open_lake(lake: str, opened: Iterable[Ledger] = ()) -> dict[str, Ledger]:
     """Return the ledgers that are open already and those of the other tables, in the order of ``SPECS``."""
     ledgers = {ledger.url.rpartition("/")[2]: ledger for ledger in opened}
     for name in SPECS:
-        if name not in ledgers and (table := find_table(lake, name)) is not None:
+        if name not in ledgers and (table := find_table(storage.join(lake, name))) is not None:
             ledgers[name] = Ledger(table.url, fingerprint="", table=table)
     return {name: ledgers[name] for name in SPECS if name in ledgers}
 

@@ -42,7 +42,7 @@ from etl.delta.table import Table
 from etl.errors import ConflictError, MismatchError
 from etl.lake.commit_info import find_record, read_record, to_commit_info
 from etl.lake.foreign_changes import ForeignChanges, find_foreign_changes, foreign_commits
-from etl.lake.open_table import open_table
+from etl.lake.open_table import find_table
 from etl.sources.parts import KnownPart
 from etl.sources.split import Split
 
@@ -115,8 +115,7 @@ class Ledger:
         self.generation = 1
         self.epoch = 0
         self._transactions = SetTransactions()
-        if table is None and Table.exists(url):
-            table = open_table(url)
+        table = find_table(url) if table is None else table
         if table is not None:
             self._read(table)
 
@@ -127,10 +126,9 @@ class Ledger:
         was opened, or if another program has changed the data.
         """
         before = self.table
-        if before is None and not Table.exists(self.url):
-            return
         if before is None:
-            self._read(Table.open(self.url))
+            if (created := Table.find(self.url)) is not None:
+                self._read(created)
             return
         table = before.newest()
         if table.version != before.version:

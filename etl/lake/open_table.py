@@ -1,8 +1,9 @@
 """Open the tables of a lake by URL or by name; a table of another format version is refused."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from datetime import datetime
+from functools import partial
 from typing import Final, get_args
 
 from etl import schemas, storage
@@ -23,20 +24,37 @@ def open_table(url: str, version: int | datetime | None = None) -> Table:
 
     Raises TableError also if the table was written in another format version.
     """
-    lake, _, name = storage.normalize(url).rpartition("/")
     try:
-        table = Table.open(url, version)
-        _check_name(table, name)
-        _check_columns(table, name)
-    except DamagedLogError as error:
-        hint = f"`etl repair {lake} --yes` restores the log; `etl run` then does lost work again"
-        raise DamagedLogError(error.what, where=error.where, hint=hint) from error
+        table = _checked(url, partial(Table.open, url, version))
+    except DamagedLogError:
+        raise
     except TableError as error:
         if Table.exists(url):
             raise
         hint = hint_for_missing_table(storage.normalize(url))
         raise TableError(error.what, where=error.where, hint=hint) from error
-    check_format(table)
+    assert table is not None
+    return table
+
+
+def find_table(url: str) -> Table | None:
+    """Open a table at its newest version as ``open_table`` does; return None if it does not exist."""
+    return _checked(url, partial(Table.find, url))
+
+
+def _checked(url: str, read: Callable[[], Table | None]) -> Table | None:
+    """Return the table that ``read`` opens; raise TableError if it is not what this release reads."""
+    lake, _, name = storage.normalize(url).rpartition("/")
+    try:
+        table = read()
+        if table is not None:
+            _check_name(table, name)
+            _check_columns(table, name)
+    except DamagedLogError as error:
+        hint = f"`etl repair {lake} --yes` restores the log; `etl run` then does lost work again"
+        raise DamagedLogError(error.what, where=error.where, hint=hint) from error
+    if table is not None:
+        check_format(table)
     return table
 
 
@@ -55,9 +73,3 @@ def _check_columns(table: Table, name: str) -> None:
             where=table.url,
             hint="give a lake that `etl run` has written; to read this table, make it a recipe's source",
         )
-
-
-def find_table(lake: str, name: str) -> Table | None:
-    """Open a table of a lake at its newest version; return None if the lake does not have it."""
-    url = storage.join(lake, name)
-    return open_table(url) if Table.exists(url) else None

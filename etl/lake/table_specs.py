@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import pyarrow as pa
 
-from etl import schemas
+from etl import schemas, storage
 from etl.delta.layout import Layout
 from etl.delta.table import Table
 from etl.lake.missing_tables import no_lake_error
@@ -146,7 +146,7 @@ def open_tables(lake: str) -> dict[str, Table]:
     Raises TableError if the lake has no documents, or was written in another format version.
     """
     # Those made from others come first: the versions that they name exist when the others are opened.
-    tables = {name: find_table(lake, name) for name in reversed(SPECS)}
+    tables = {name: find_table(storage.join(lake, name)) for name in reversed(SPECS)}
     if tables["documents"] is None:
         raise no_lake_error(lake)
     return {name: table for name in SPECS if (table := tables[name]) is not None}

@@ -61,7 +61,7 @@ def optimize(lake: str, *, target_bytes: int = TARGET_BYTES) -> list[Optimized]:
                 groups = _group_files(url, spec, ledger, target_bytes)
                 results.append(_compact(ledger, groups, spec.layout, lease))
     if not results:
-        if find_table(url, "documents") is None:
+        if find_table(storage.join(url, "documents")) is None:
             raise no_lake_error(url)
         raise TableError("no tables to compact", where=url, hint="documents are not compacted")
     return results
@@ -69,12 +69,12 @@ def optimize(lake: str, *, target_bytes: int = TARGET_BYTES) -> list[Optimized]:
 
 def _find_ledger(lake: str, spec: TableSpec) -> Ledger | None:
     """Return the ledger of a table to compact; None for one that does not exist or will be rebuilt."""
-    table = find_table(lake, spec.name) if spec.compact_by is not None else None
+    table = find_table(storage.join(lake, spec.name)) if spec.compact_by is not None else None
     if table is None:
         return None
     if spec is not KEYS:
         return open_ledger(table)
-    duplicates = find_table(lake, "duplicates")
+    duplicates = find_table(storage.join(lake, "duplicates"))
     keys = KeysTable(open_ledger(duplicates)) if duplicates is not None else None
     return keys.ledger if keys is not None and keys.fits else None
 

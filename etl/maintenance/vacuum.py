@@ -157,7 +157,7 @@ def _unneeded(
     versions: Sequence[int],
 ) -> Iterator[Unneeded]:
     """Yield the unneeded files of a table of which some ``versions`` are kept."""
-    table = find_table(lake, name)
+    table = find_table(storage.join(lake, name))
     if table is None:
         return
     removals = _Removals(table)

@@ -13,7 +13,9 @@ from deltalake import write_deltalake
 
 from etl import schemas
 from etl.audit.source_texts import read_texts
-from etl.sources import Source, count_records, list_splits, number_splits, read_split
+from etl.sources import Source
+from etl.sources.listing import list_splits, number_splits
+from etl.sources.read import count_records, read_split
 
 TEXTS = [f"text {number} " + "x" * (number % 50) for number in range(400)]
 TABLE = pa.table({"text": TEXTS})

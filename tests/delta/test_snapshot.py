@@ -7,6 +7,7 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,9 @@ def test_every_version_equals_that_of_delta_rs(
     table = Table.create(str(new_place("t")), schema, layout, transactions={"generation": 1})
     names = {"generation": 1}
     live: set[int] = set()
+    followed = Table.open(table.url)
     for index, (step, argument) in enumerate(steps):
+        followed = followed.newest() if index % 3 == 0 else followed
         if step == "checkpoint":
             if argument == "tokenlake":
                 table = table.checkpoint()
@@ -105,7 +108,7 @@ def test_every_version_equals_that_of_delta_rs(
             live, overwrite = set(), (schema, layout)
         table = table.commit(add, remove=remove, transactions=new, overwrite=overwrite)
         names |= new
-    for opened in (table, Table.open(table.url)):
+    for opened in (table, Table.open(table.url), followed.newest()):
         files = {row["path"]: without_nulls(row) for row in opened.data_files().to_pylist()}
         assert files == files_by_delta_rs(table)
         assert files.keys() == {f"part-{number}.parquet" for number in live}
@@ -142,6 +145,18 @@ def test_checkpoints_are_written_automatically_and_all_versions_stay_readable(
             1 if number < version else None for number in range(10)
         ]
     assert [entry["version"] for entry in table.history()] == [*range(10, -1, -1)]
+
+
+def test_a_newer_version_is_opened_without_reading_earlier_entries(tmp_path: Path) -> None:
+    table = Table.create(str(tmp_path), SCHEMA, LAYOUT)
+    table = table.commit([file_of(table, 1, 1)], transactions={"a": 1})
+    known = Table.open(table.url)
+    table.commit([file_of(table, 2, 2)], transactions={"b": 2})
+    (tmp_path / "_delta_log" / log_segment.commit_file_name(0)).write_bytes(b"damaged")
+    newest = known.newest()
+    assert newest.data_files()["path"].to_pylist() == ["part-1.parquet", "part-2.parquet"]
+    assert [newest.transactions().get(name) for name in "ab"] == [1, 2]
+    assert [entry["version"] for entry in islice(newest.history(), 2)] == [2, 1]
 
 
 def test_a_version_is_opened_by_a_point_in_time(place: UPath) -> None:

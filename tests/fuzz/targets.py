@@ -17,8 +17,10 @@ from pyarrow import ipc
 from etl import schemas
 from etl.errors import TokenlakeError
 from etl.recipe.recipe import Recipe
-from etl.sources import Source, count_records, list_splits, number_splits, read_split
+from etl.sources import Source
 from etl.sources.formats import FORMATS
+from etl.sources.listing import list_splits, number_splits
+from etl.sources.read import count_records, read_split
 from etl.sources.split import COMPRESSIONS, split_compression
 from tests.helpers.warc_archives import conversion, response
 

@@ -13,8 +13,11 @@ import pyarrow as pa
 from etl import storage
 from etl.delta.external import delta_rs_location
 from etl.delta.moved_rows import Move
-from etl.sources import ReadBefore, Source, Split, list_source, read_split
+from etl.sources import Source, Split
+from etl.sources.formats.delta import ReadBefore
+from etl.sources.listing import list_source
 from etl.sources.parts import KnownPart
+from etl.sources.read import read_split
 
 SCHEMA = pa.schema({"text": pa.string(), "n": pa.int64()})
 _SMALL_GROUPS = deltalake.WriterProperties(max_row_group_size=2)

@@ -30,7 +30,9 @@ def resident_kb(name: str) -> int:
 def read(path: str, settings: dict[str, Any], max_rows: int) -> Counter[str]:
     """List, count and read a file; return the number of rows by outcome, or the error."""
     from etl.errors import TokenlakeError
-    from etl.sources import Source, count_records, list_splits, number_splits, read_split
+    from etl.sources import Source
+    from etl.sources.listing import list_splits, number_splits
+    from etl.sources.read import count_records, read_split
 
     source, outcomes = Source(path=path, **settings), Counter[str]()
     try:

@@ -29,7 +29,9 @@ from etl.lake.ledger import Ledger
 from etl.lake.table_specs import SPECS
 from etl.recipe.recipe import Recipe
 from etl.schemas import LOSSES
-from etl.sources import Split, count_records, list_splits, number_splits
+from etl.sources import Split
+from etl.sources.listing import list_splits, number_splits
+from etl.sources.read import count_records
 from etl.stages import Python, Url
 from tests.helpers.corpus import prose, records, write_jsonl, write_parquet
 from tests.helpers.damage import paths

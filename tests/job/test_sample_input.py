@@ -12,7 +12,8 @@ from etl.errors import SourceError
 from etl.job.check_columns import check_columns
 from etl.job.sample_input import InputSample, sample_input
 from etl.recipe.recipe import Recipe
-from etl.sources import Source, list_splits
+from etl.sources import Source
+from etl.sources.listing import list_splits
 
 
 def sample(folder: Path, stages: Sequence[object], **source: object) -> InputSample:

@@ -17,8 +17,10 @@ from pyarrow import feather, ipc
 
 from etl import schemas
 from etl.errors import SourceError
-from etl.sources import Columns, Source, count_records, list_splits, number_splits, read_split
+from etl.sources import Columns, Source
 from etl.sources.formats.columnar import convert_batch
+from etl.sources.listing import list_splits, number_splits
+from etl.sources.read import count_records, read_split
 
 
 def _rows(source: Source, batch_bytes: int = 16 << 20) -> list[dict[str, Any]]:

@@ -13,16 +13,10 @@ from hypothesis import strategies as st
 
 from etl import schemas
 from etl.errors import SourceError
-from etl.sources import (
-    Columns,
-    Source,
-    Split,
-    count_records,
-    list_splits,
-    number_splits,
-    read_split,
-)
+from etl.sources import Columns, Source, Split
 from etl.sources.formats import byte_lines
+from etl.sources.listing import list_splits, number_splits
+from etl.sources.read import count_records, read_split
 
 
 def _rows(source: Source, batch_bytes: int = 16 << 20) -> list[dict[str, Any]]:

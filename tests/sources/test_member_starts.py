@@ -13,8 +13,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from etl.errors import SourceError
-from etl.sources import Source, Split, count_records, list_splits, number_splits, read_split
+from etl.sources import Source, Split
 from etl.sources.formats import member_starts
+from etl.sources.listing import list_splits, number_splits
+from etl.sources.read import count_records, read_split
 
 Row = tuple[int, str | None, str | None]
 

@@ -18,10 +18,12 @@ from etl import schemas
 from etl.lake.ledger import Drop, Ledger, LedgerEntry
 from etl.lake.table_specs import SPECS
 from etl.lake.work_units import split_key
-from etl.sources import ReadBefore, Source, Split, count_records, list_source, read_split
+from etl.sources import Source, Split
+from etl.sources.formats.delta import ReadBefore
 from etl.sources.formats.parquet_footer import FooterReader
-from etl.sources.listing import number_splits
+from etl.sources.listing import list_source, number_splits
 from etl.sources.parts import KnownPart, cut_at, is_complete
+from etl.sources.read import count_records, read_split
 
 Address = tuple[str, int]  # URI and row
 

@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from etl.errors import SourceError
-from etl.sources import Source, list_splits, read_split
+from etl.sources import Source
+from etl.sources.listing import list_splits
+from etl.sources.read import read_split
 
 
 def _rows(path: Path, **settings) -> list[dict]:

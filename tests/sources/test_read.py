@@ -18,8 +18,10 @@ from hypothesis import strategies as st
 
 from etl import schemas, storage
 from etl.errors import SourceError
-from etl.sources import Source, count_records, list_splits, number_splits, read_split
+from etl.sources import Source
 from etl.sources.batches import bound_batches
+from etl.sources.listing import list_splits, number_splits
+from etl.sources.read import count_records, read_split
 from etl.sources.records import MAX_ROWS, make_raw_table, to_json
 
 

@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from etl.errors import RecipeError
-from etl.sources import Source, Split, list_splits, read_split
+from etl.sources import Source, Split
+from etl.sources.listing import list_splits
+from etl.sources.read import read_split
 from etl.sources.spread import spread
 from etl.sources.trial import take_part
 

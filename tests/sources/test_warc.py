@@ -18,7 +18,9 @@ from hypothesis import strategies as st
 
 from etl import schemas, storage
 from etl.errors import SourceError
-from etl.sources import Source, list_splits, read_split
+from etl.sources import Source
+from etl.sources.listing import list_splits
+from etl.sources.read import read_split
 from tests.helpers.warc_archives import PACKINGS, PAGE, conversion, pack, record, response
 
 

@@ -119,7 +119,7 @@ class _Lake:
         self._is_unique = any(isinstance(stage, DedupExact) for stage in stages)
         counted_kinds = (Filter, Transform, DedupExact, Tokenize)
         self._not_counted = [stage.kind for stage in stages if not isinstance(stage, counted_kinds)]
-        tokens = find_table(self._url, "tokens")
+        tokens = find_table(storage.join(self._url, "tokens"))
         self._tokens = _TokenCounts(tokens) if tokens is not None else None
         names = self._documents.schema.names
         self._size = next((name for name in _SIZES if name in names), None)

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
 from etl.errors import RecipeError, SourceError
-from etl.sources import Columns, Source, list_splits, read_split
+from etl.sources import Columns, Source
 from etl.stages.base import Filter, Rules
 from etl.storage.listing import FileInfo
 from etl.storage.referenced_files import (
@@ -194,6 +194,9 @@ def _items(evaluation_set: _Set) -> Iterator[pa.Array]:
 
 
 def _texts(file: FileInfo, column: str) -> Iterator[pa.Array]:
+    from etl.sources.listing import list_splits  # all readers, which no other stage needs
+    from etl.sources.read import read_split
+
     if file.uri.lower().endswith((".txt", ".txt.gz")):
         if lines := list(read_text_lines(file)):
             yield pa.array(lines, pa.large_string())

@@ -10,8 +10,10 @@ import pytest
 from etl.errors import RecipeError, SourceError
 from etl.recipe.json_schema import json_schema
 from etl.recipe.recipe import Recipe
-from etl.sources import Source, count_records, list_splits, number_splits, read_split
+from etl.sources import Source
 from etl.sources.formats import detect_format
+from etl.sources.listing import list_splits, number_splits
+from etl.sources.read import count_records, read_split
 from tests.fuzz import targets
 
 CONTENT = "".join(f"line {number}\n" for number in range(50))
