@@ -5,13 +5,17 @@ Results go to stdout, with ``--json`` as JSON and nothing else; progress and err
 3 part of the input could not be read; 130 interrupted (Ctrl-C); 143 terminated (SIGTERM).
 """
 
+import gc
 import sys
 
 __all__ = ["main"]
 
+_COLLECT_AFTER = 50_000  # new objects; imports make more than that, all of which stay
+
 
 def main() -> None:
     """Run the command line."""
+    gc.set_threshold(_COLLECT_AFTER)
     try:
         from etl.cli import app
 

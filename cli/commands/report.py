@@ -8,8 +8,14 @@ import typer
 from etl.cli import cost_tables, options, output
 
 if TYPE_CHECKING:
-    from etl.audit.mean_losses import MeanLoss, MeanLosses
-    from etl.audit.report_records import LakeReport, RunCost, SourceReport, TableReport
+    from etl.audit.report_records import (
+        LakeReport,
+        MeanLoss,
+        MeanLosses,
+        RunCost,
+        SourceReport,
+        TableReport,
+    )
     from etl.job.prices import Prices
     from etl.schemas import Usage
 

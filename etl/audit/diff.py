@@ -7,7 +7,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from etl import schemas
-from etl.audit.row_lookup import count_rules
+from etl.audit.value_counts import count_rules
+from etl.delta.actions import string_scalar
 from etl.delta.table import Table
 from etl.errors import StorageError
 from etl.lake.open_table import open_table
@@ -93,7 +94,7 @@ def _changed_counts(
     for table, files, sign in ((tables[0], removed, -1), (tables[1], added, 1)):
         if "reason" not in table.schema.names or files.num_rows == 0:
             continue
-        is_kept = pc.equal(files["partition.verdict"], "kept")
+        is_kept = pc.equal(files["partition.verdict"], string_scalar("kept"))
         total["kept"] += sign * sum_counts(files.filter(is_kept), "rows")
         try:
             rules = count_rules(table, files.filter(pc.invert(is_kept)))

@@ -4,20 +4,18 @@ Rows, tokens and sizes come from the logs; reasons and languages are counted fro
 is read. Memory: the counts of each input file.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
-import polars as pl
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from etl import schemas, storage
-from etl.audit.mean_losses import mean_losses
 from etl.audit.report_records import LakeReport, RunCost, SourceReport, TableReport
-from etl.audit.row_lookup import count_rules, count_values
-from etl.delta.actions import string_scalar
+from etl.audit.value_counts import count_rules, count_values
+from etl.delta.actions import string_scalar, to_numpy
 from etl.delta.data_file import read_columns
 from etl.delta.table import Table
 from etl.lake.quarantine import Quarantine
@@ -35,14 +33,15 @@ def report(lake: str, *, version: int | str | None = None) -> LakeReport:
     url = storage.normalize(lake)
     tables = tables_at(url, version)
     files = {name: _count_files(table) for name, table in tables.items()}
-    totals = _by_source(part for each in files.values() for part in each.by_source)
-    sources = [SourceReport(**row) for row in totals.sort("source").iter_rows(named=True)]
+    sources = _by_source(files.values())
     logs = {name: _read_log(name, table) for name, table in tables.items()}
     documents = files["documents"]
     kinds = files["duplicates"].kinds if "duplicates" in files else Counter()
     languages = _sorted(documents.languages) if set(documents.languages) - {None} else {}
     losses = None
     if "losses" in tables:
+        from etl.audit.mean_losses import mean_losses  # few lakes need it, and what it imports
+
         losses = mean_losses(tables["losses"], tables["documents"], has_languages=bool(languages))
     return LakeReport(
         lake=url,
@@ -148,7 +147,7 @@ class _Files:
     reasons: Counter[str] = field(default_factory=Counter)
     languages: Counter[str | None] = field(default_factory=Counter)
     kinds: Counter[str | None] = field(default_factory=Counter)  # of duplicates
-    by_source: list[pl.DataFrame] = field(default_factory=list)
+    by_source: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
 
 
 def _count_files(table: Table) -> _Files:
@@ -164,14 +163,12 @@ def _count_files(table: Table) -> _Files:
             counts.kept += _sum(kept, "rows")
             counts.reasons.update(count_rules(table, rejected))
             counts.languages.update(count_values(table, "lang", kept))
-            parts = [_counts(kept, rows="rows", kept="rows"), _counts(rejected, rows="rows")]
+            _add_by_source(counts.by_source["rows"], files, "rows")
+            _add_by_source(counts.by_source["kept"], kept, "rows")
         elif name == "tokens":
-            parts = _count_tokens(table, files)
-        else:
-            parts = []
-            if name == "duplicates":
-                counts.kinds.update(count_values(table, "kind", files))
-        counts.by_source = [_by_source([*counts.by_source, *parts])]
+            _count_tokens(counts.by_source, table, files)
+        elif name == "duplicates":
+            counts.kinds.update(count_values(table, "kind", files))
     return counts
 
 
@@ -181,43 +178,45 @@ def _by_verdict(files: pa.Table) -> tuple[pa.Table, pa.Table]:
     return files.filter(is_kept), files.filter(pc.invert(is_kept))
 
 
-def _count_tokens(table: Table, files: pa.Table) -> list[pl.DataFrame]:
+def _count_tokens(counts: dict[str, Counter[str]], table: Table, files: pa.Table) -> None:
     """Count by input file: a data file has rows of one, unless ``etl optimize`` wrote it."""
     is_one = pc.equal(files["min.source"], files["max.source"])
     one, several = files.filter(is_one), files.filter(pc.invert(is_one))
-    counts = _counts(one, tokenized="rows", tokens="max.token_end")
-    return [counts, *(_read_counts(table.url, path) for path in several["path"].to_pylist())]
+    _add_by_source(counts["tokenized"], one, "rows")
+    _add_by_source(counts["tokens"], one, "max.token_end")
+    for path in several["path"].to_pylist():
+        rows = read_columns(storage.join(table.url, path), ["source", "num_tokens"])
+        sources = rows["source"].combine_chunks().dictionary_encode()
+        lengths = rows["num_tokens"].cast(pa.int64()).combine_chunks()
+        names, numbers = sources.dictionary.to_pylist(), to_numpy(sources.indices, np.int32)
+        tokens = np.bincount(numbers, to_numpy(lengths, np.int64)).astype(np.int64)
+        counts["tokenized"].update(dict(zip(names, np.bincount(numbers).tolist(), strict=True)))
+        counts["tokens"].update(dict(zip(names, tokens.tolist(), strict=True)))
 
 
-_COUNTS: Final = ("rows", "kept", "tokenized", "tokens")
-_BY_SOURCE: Final = pl.Schema({"source": pl.String, **dict.fromkeys(_COUNTS, pl.Int64)})
+def _add_by_source(counts: Counter[str], files: pa.Table, column: str) -> None:
+    """Add a count of each data file to that of its input file."""
+    values = files[column].to_pylist()
+    for source, value in zip(files["min.source"].to_pylist(), values, strict=True):
+        counts[source] += value or 0
 
 
-def _by_source(parts: Iterable[pl.DataFrame]) -> pl.DataFrame:
-    """Return the sums of counts by input file."""
-    return pl.concat([pl.DataFrame(schema=_BY_SOURCE), *parts]).group_by("source").sum()
-
-
-def _read_counts(url: str, path: str) -> pl.DataFrame:
-    """Count the documents and tokens of a data file with rows of several input files."""
-    rows = pl.DataFrame(read_columns(storage.join(url, path), ["source", "num_tokens"]))
-    counts = rows.group_by("source").agg(
-        tokenized=pl.len(), tokens=pl.col("num_tokens").sum().cast(pl.Int64)
-    )
-    return _with_all_counts(counts)
-
-
-def _counts(files: pa.Table, **columns: str) -> pl.DataFrame:
-    """Return the source of each data file with the named counts, and 0 for the others."""
-    counts = {name: pl.Series(files[column]) for name, column in columns.items()}
-    sources = pl.Series("source", files["min.source"].to_pylist(), pl.String)
-    return _with_all_counts(pl.DataFrame({"source": sources, **counts}))
-
-
-def _with_all_counts(counts: pl.DataFrame) -> pl.DataFrame:
-    """Return counts by input file with those that are missing as 0."""
-    missing = [pl.lit(0).alias(name) for name in _COUNTS if name not in counts.columns]
-    return counts.with_columns(missing).select(*_BY_SOURCE).cast(_BY_SOURCE)
+def _by_source(files: Iterable[_Files]) -> list[SourceReport]:
+    """Return the counts of each input file, by its name."""
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for each in files:
+        for name, by_source in each.by_source.items():
+            counts[name].update(by_source)
+    return [
+        SourceReport(
+            source=source,
+            rows=counts["rows"][source],
+            kept=counts["kept"][source],
+            tokenized=counts["tokenized"][source],
+            tokens=counts["tokens"][source],
+        )
+        for source in sorted({*counts["rows"], *counts["tokenized"]})
+    ]
 
 
 def _sorted(counts: Mapping[str, int] | Mapping[str | None, int]) -> dict[str, int]:

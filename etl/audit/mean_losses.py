@@ -4,35 +4,16 @@ Memory: the sums of each input file, and the languages of the documents of one.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
 import polars as pl
 
 from etl.audit.duplicates.rows_by_source import RowsBySource, read_batches
+from etl.audit.report_records import MeanLoss, MeanLosses
 from etl.delta.table import Table
 
 _COLUMNS: Final = ("source", "row", "run", "num_tokens", "loss")
-
-
-@dataclass(frozen=True, kw_only=True)
-class MeanLoss:
-    """The mean loss per token of a run, over all epochs, in one input file or language."""
-
-    run: str
-    group: str
-    tokens: int
-    loss: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class MeanLosses:
-    """The mean losses in a table; ``infinite`` rows, whose loss is not finite, do not count."""
-
-    by_source: list[MeanLoss]
-    by_language: list[MeanLoss]  # empty if the recipe does not detect languages
-    infinite: int
 
 
 def mean_losses(losses: Table, documents: Table, *, has_languages: bool) -> MeanLosses:

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from etl import schemas
-from etl.audit.mean_losses import MeanLosses
 from etl.html.card import Card, cards_html
 from etl.html.grid import Grid, make_grid, percent, share_grid
 from etl.lake.quarantine import Quarantined
@@ -44,6 +43,25 @@ class RunCost:
     committed: str  # the last time, UTC, ISO 8601
     estimate: schemas.Usage | None
     used: schemas.Usage
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeanLoss:
+    """The mean loss per token of a run, over all epochs, in one input file or language."""
+
+    run: str
+    group: str
+    tokens: int
+    loss: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeanLosses:
+    """The mean losses in a table; ``infinite`` rows, whose loss is not finite, do not count."""
+
+    by_source: list[MeanLoss]
+    by_language: list[MeanLoss]  # empty if the recipe does not detect languages
+    infinite: int
 
 
 @dataclass(frozen=True, kw_only=True)

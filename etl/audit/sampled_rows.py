@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from etl import storage
+from etl.delta.actions import to_arrow
 from etl.delta.data_file import fill_columns
 from etl.delta.table import Table
 from etl.lake.random_keys import random_keys, uniform
@@ -71,7 +72,7 @@ def read_documents(
 def _read_in_file(
     table: Table, path: str, wanted: AbstractSet[tuple[str, int]], columns: Sequence[str]
 ) -> Iterator[Mapping[str, Any]]:
-    numbers = pa.array(sorted({row for _, row in wanted}), pa.int64())
+    numbers = to_arrow(np.array(sorted({row for _, row in wanted}), np.int64))
     schema = _schema(table, columns)
     with storage.open_input(storage.join(table.url, path)) as source:
         file = pq.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20)

@@ -9,7 +9,6 @@ from typing import Annotated, Final
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from etl.errors import RecipeError
-from etl.recipe.validation_errors import explain_errors
 from etl.recipe.yaml_file import RecipeFile
 from etl.schemas import Usage
 
@@ -43,6 +42,8 @@ class Prices(BaseModel):
         try:
             return cls.model_validate(file.data)
         except ValidationError as error:
+            from etl.recipe.validation_errors import explain_errors  # which knows all stages
+
             raise explain_errors(error, file, cls) from error
 
 

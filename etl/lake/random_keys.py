@@ -6,6 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from etl.delta.actions import to_numpy
+
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -25,8 +27,8 @@ def random_keys(rows: pa.Table, seed: int) -> npt.NDArray[np.uint64]:
         hashlib.blake2b(f"{seed}\x00{source}".encode(), digest_size=8).digest()
         for source in sources.dictionary.to_pylist()
     ]
-    states = np.frombuffer(b"".join(digests), "<u8")[np.asarray(sources.indices)]
-    rows_ = np.asarray(rows["row"].combine_chunks()).astype(np.uint64)
+    states = np.frombuffer(b"".join(digests), "<u8")[to_numpy(sources.indices, np.int32)]
+    rows_ = to_numpy(rows["row"].combine_chunks(), np.int64).astype(np.uint64)
     return mix(states + (rows_ + np.uint64(1)) * _GAMMA)
 
 

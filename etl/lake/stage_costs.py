@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from etl import schemas
 from etl.recipe.overrides import stage_name
-from etl.stages import STAGES, Filter, Stage, Transform
 
 READ: Final = "read"
 WRITE: Final = "write"
@@ -68,8 +67,8 @@ def _first_pass(stages: Sequence[Mapping[str, Any]], counts: schemas.Counts) -> 
         yield StageCost(name, counts.rows, 0, seconds[name], size)
     remaining = counts.rows - rejected[0]
     for number, stage in enumerate(stages, 1):
-        if issubclass(STAGES.get(stage["kind"], Stage), Filter | Transform):
-            name = f"{number} {stage['kind']}"
+        name = f"{number} {stage['kind']}"
+        if name in seconds or rejected[number]:  # the stage has seen documents in this pass
             yield StageCost(name, remaining, rejected[number], seconds[name], size)
             remaining -= rejected[number]
     yield StageCost(WRITE, counts.rows, 0, seconds[WRITE], size)

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from etl.audit.row_lookup import count_values, find_rows, read_first_rows
+from etl.audit.row_lookup import find_rows, read_first_rows
+from etl.audit.value_counts import count_values
 from etl.delta.data_file import DataFileWriter
 from etl.delta.layout import Layout
 from etl.delta.table import Table

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from etl import storage
-from etl.audit.row_lookup import iterate_rows
+from etl.audit.value_counts import iterate_rows
 from etl.delta.table import Table
 from etl.errors import error_line, one_line
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from etl import schemas, storage
-from etl.audit.row_lookup import iterate_rows
+from etl.audit.value_counts import iterate_rows
 from etl.audit.verify.file_checks import Problem
 from etl.compact_collections import KeyMap, digest
 from etl.delta import log_segment

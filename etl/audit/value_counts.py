@@ -1,0 +1,57 @@
+"""Count the values of a column by the statistics in the log; read the column of the other data files."""
+
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from etl import schemas, storage
+from etl.delta.table import Table
+
+_THREADS = 8  # they wait for storage more than they compute
+_FILES_PER_BATCH = 4096  # as Python objects, a few kilobytes each
+
+
+def iterate_rows(files: pa.Table) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a file list as dictionaries, a batch of which is held at a time."""
+    for start in range(0, files.num_rows, _FILES_PER_BATCH):
+        yield from files.slice(start, _FILES_PER_BATCH).to_pylist()
+
+
+def count_values(table: Table, column: str, files: pa.Table) -> Counter[str | None]:
+    """Count the values of a text column in some data files; read only that column."""
+    total: Counter[str | None] = Counter()
+    unresolved = []
+    names = [f"{kind}.{column}" for kind in ("min", "max", "null_count")]
+    files = files.select(["path", "rows", *(n for n in names if n in files.column_names)])
+    for row in iterate_rows(files):
+        low, high = row.get(f"min.{column}"), row.get(f"max.{column}")
+        if low is not None and low == high and row.get(f"null_count.{column}") == 0:
+            total[low] += row["rows"]  # a single value in the whole file
+        else:
+            unresolved.append(row["path"])
+    with ThreadPoolExecutor(_THREADS) as pool:
+        for start in range(0, len(unresolved), _FILES_PER_BATCH):  # no task for each file at once
+            paths = unresolved[start : start + _FILES_PER_BATCH]
+            for values in pool.map(lambda path: _count_in_file(table.url, path, column), paths):
+                total.update(values)
+    return total
+
+
+def count_rules(documents: Table, files: pa.Table) -> Counter[str]:
+    """Count the documents that each rule rejected in some data files, ignoring details of a reason."""
+    total: Counter[str] = Counter()
+    for reason, count in count_values(documents, "reason", files).items():
+        total["none" if reason is None else schemas.rule_of(reason)] += count
+    return total
+
+
+def _count_in_file(url: str, path: str, column: str) -> dict[str | None, int]:
+    with storage.open_input(storage.join(url, path)) as source:
+        table = pq.ParquetFile(source).read([column], use_threads=False)
+    counts = pc.value_counts(table[column]).to_pylist()
+    return {count["values"]: count["counts"] for count in counts}
