@@ -149,10 +149,11 @@ def read_commit_files(
         return content
 
     with ThreadPoolExecutor(_THREADS) as pool:
+        read_all = map if storage.is_local(url) else pool.map  # threads take longer than local reads
         for start in range(0, len(names), _THREADS):
             chunk = names[start : start + _THREADS]
             missing = [name for name in chunk if name not in held]
-            contents = dict(zip(missing, pool.map(read, missing), strict=True))
+            contents = dict(zip(missing, read_all(read, missing), strict=True))
             if sum(map(len, [*held.values(), *contents.values()])) <= _MAX_HELD_BYTES:
                 held.update(contents)
             yield from (contents[name] if name in contents else held[name] for name in chunk)
@@ -164,7 +165,8 @@ def last_action(content: bytes, kind: str) -> dict[str, Any] | None:
     >>> last_action(b'{"protocol":{"minReaderVersion":1}}', "protocol")
     {'minReaderVersion': 1}
     """
-    lines = re.findall(rb'(?m)^\s*\{\s*"%b"\s*:.*$' % kind.encode(), content)
+    key = b'"%b"' % kind.encode()
+    lines = re.findall(rb"(?m)^\s*\{\s*%b\s*:.*$" % key, content) if key in content else []
     action = json.loads(lines[-1])[kind] if lines else None
     if lines and not isinstance(action, dict):
         raise ValueError(f"{kind} is not a JSON object")
