@@ -149,7 +149,8 @@ def read_commit_files(
         return content
 
     with ThreadPoolExecutor(_THREADS) as pool:
-        read_all = map if storage.is_local(url) else pool.map  # threads take longer than local reads
+        # To start threads takes longer than to read local files.
+        read_all = map if storage.is_local(url) else pool.map
         for start in range(0, len(names), _THREADS):
             chunk = names[start : start + _THREADS]
             missing = [name for name in chunk if name not in held]
