@@ -66,7 +66,7 @@ LIBRARIES = {
     "cryptography": ("etl.compute.certificates",),
     "fsspec": ("etl.storage.filesystem",),
     "kr8s": ("etl.compute.kubernetes.*",),
-    "llvmlite": ("etl.kernels.bytes.simd", "etl.kernels.cpu"),
+    "llvmlite": ("etl.kernels.bytes.lanes", "etl.kernels.bytes.simd", "etl.kernels.cpu"),
     "numba": ("etl.kernels.*",),
     "s3fs": ("etl.storage.*",),
     "torch": ("etl.loader.*", *EXAMPLES),

@@ -13,7 +13,7 @@ Large files are mapped, so that the workers of a machine share one copy in memor
 
 import mmap
 import struct
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -22,10 +22,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from etl.kernels.fasttext.label_scores import TREE, Output, huffman_tree, logistic_table
-from etl.kernels.fasttext.text_vectors import Model, Settings, Vectors, Vocabulary
+from etl.kernels.fasttext.model import (
+    FACTORS,
+    KEY_BYTES,
+    Model,
+    Settings,
+    Vectors,
+    Vocabulary,
+    aligned_zeros,
+)
 
 _MAGIC: Final = 793712314
 _VERSIONS: Final = (11, 12)
+_END: Final = b"</s>"  # the token at the end of each text
 _HEAD_BYTES: Final = 76  # a shorter file is not cut, but something else
 _SUPERVISED: Final = 3
 _LOSSES: Final = (1, 2, 3, 4)
@@ -38,7 +47,12 @@ _MAPPED_BYTES: Final = 64 << 20
 Smaller ones are read, since a mapped file must not be written to while it is used.
 """
 
-_FILTER_BITS: Final = 4
+_WORD_BITS: Final = 8
+"""The bits per word, at least, of the table that excludes most other tokens: 8 KB for lid.176.ftz."""
+
+_ENTRIES: Final = 1 << 14  # whose keys are in memory at once
+
+_BUCKET_BITS: Final = 4
 """The bits per kept bucket, at least, of the table that excludes most others: 32 KB for lid.176.ftz.
 
 Measured: one exact table for all buckets (half a megabyte) did not stay in the cache beside the vectors.
@@ -128,6 +142,7 @@ def _parse(file: _Reader) -> ModelFile:
     numbers = Settings(
         dimension=settings.dimension,
         num_words=num_words,
+        end=_find_end(file.data, starts, ends),
         num_buckets=max(settings.num_buckets, 1),
         is_pruned=int(kept is not None),
         min_chars=settings.min_chars,
@@ -189,6 +204,13 @@ def _read_entries(
     return starts, ends, [int(count) for count in counts]
 
 
+def _find_end(data: _Bytes, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> int:
+    """Return the number of the entry ``</s>``, the last one of several; -1 if there is none."""
+    entries = np.flatnonzero(ends - starts == len(_END))
+    found = data[starts[entries, None] + np.arange(len(_END))] == np.frombuffer(_END, np.uint8)
+    return int(entries[found.all(axis=1)].max(initial=-1))
+
+
 def _entry_ends(file: _Reader, entries: int) -> Iterator[int]:
     """Yield where the bytes of each entry end; 0.2 us each."""
     at, find = file.at, file.content.find
@@ -217,7 +239,7 @@ def _read_vectors(
         codes=_frozen(np.zeros((0, 1), np.uint8)),
         norms=_frozen(np.zeros(0, np.float32)),
         centroids=_frozen(np.zeros((1, 1, 1), np.float32)),
-        maybe=_NO_FILTER if kept is None else _filter_buckets(kept),
+        maybe=_NO_FILTER if kept is None else _filter(np.array([*kept], np.int64), _BUCKET_BITS),
         buckets=_index_buckets(sorted(kept or ()), 0 if kept is None else settings.num_buckets),
     )
     (is_quantized,) = file.unpack("?")
@@ -242,8 +264,9 @@ def _read_vectors(
         return none._replace(
             codes=_frozen(codes), norms=_frozen(norms), centroids=_frozen(centroids)
         )
-    dense = _decode(codes, norms, centroids, settings.dimension)
-    return none._replace(dense=_frozen(dense.reshape(-1).view(np.uint8)))
+    dense = aligned_zeros(len(codes) * settings.dimension, np.float32)
+    dense[:] = _decode(codes, norms, centroids, settings.dimension).reshape(-1)
+    return none._replace(dense=_frozen(dense.view(np.uint8)))
 
 
 def _check_shape(rows: int, columns: int, least: int, dimension: int) -> None:
@@ -316,17 +339,22 @@ def _index_buckets(kept: list[int], num_buckets: int) -> NDArray[np.int64]:
     return _frozen(blocks)
 
 
-def _filter_buckets(kept: Collection[int]) -> NDArray[np.int64]:
-    """Return a small table, by the low bits of a bucket, that excludes most of those without a vector."""
-    size = max(64, 1 << (_FILTER_BITS * len(kept)).bit_length())
-    bits = np.zeros(size, np.bool_)
-    bits[np.array([*kept], np.int64) & (size - 1)] = True
-    return _frozen(np.packbits(bits, bitorder="little").view(np.int64))
+def _filter(numbers: NDArray[Any], bits: int) -> NDArray[np.int64]:
+    """Return a table by the low bits of a number, at least ``bits`` of each, that excludes most others."""
+    size = max(64, 1 << (bits * len(numbers)).bit_length())
+    table = np.zeros(size, np.bool_)
+    table[numbers & (size - 1)] = True
+    return _frozen(np.packbits(table, bitorder="little").view(np.int64))
 
 
 def _index(data: _Bytes, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Vocabulary:
     """Return the entries by their hashes."""
-    hashes = _hash_entries(data, starts, ends)
+    hashes = np.concatenate(
+        [
+            _hash_entries(data, starts[k : k + _ENTRIES], ends[k : k + _ENTRIES])
+            for k in range(0, len(starts), _ENTRIES)
+        ]
+    )
     ids = np.argsort(hashes, kind="stable").astype(np.int32)
     hashes = hashes[ids]
     shift = 32 - len(ids).bit_length()
@@ -335,6 +363,7 @@ def _index(data: _Bytes, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> 
         file=data,
         starts=_frozen(starts),
         ends=_frozen(ends),
+        maybe=_filter(hashes, _WORD_BITS),
         firsts=_frozen(firsts.astype(np.int64)),
         hashes=_frozen(hashes),
         ids=_frozen(ids),
@@ -345,14 +374,12 @@ def _index(data: _Bytes, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> 
 def _hash_entries(
     data: _Bytes, starts: NDArray[np.int64], ends: NDArray[np.int64]
 ) -> NDArray[np.uint32]:
-    """Return the FNV-1a hash (32 bits) of the bytes of each entry, which fastText takes as signed."""
-    hashes = np.full(len(starts), 2166136261, np.uint32)
-    lengths = ends - starts
-    order = np.argsort(-lengths, kind="stable")  # the longest first
-    for k in range(int(lengths.max())):
-        longer = order[: np.searchsorted(-lengths[order], -k)]
-        signed = data[starts[longer] + k].view(np.int8).astype(np.int32).view(np.uint32)
-        hashes[longer] = (hashes[longer] ^ signed) * np.uint32(16777619)
+    """Return ``hash_key`` of each entry."""
+    columns = np.arange(KEY_BYTES)
+    inside = columns < (ends - starts)[:, None]
+    keys = np.where(inside, data[np.where(inside, starts[:, None] + columns, 0)], 0)
+    mixed = (keys.astype(np.uint8).view(np.uint64) * np.array(FACTORS)).sum(axis=1)
+    hashes: NDArray[np.uint32] = (mixed >> np.uint64(32)).astype(np.uint32)
     return hashes
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from etl.kernels.fasttext import label_scores, text_vectors
+from etl.kernels.fasttext import label_scores, text_vectors, token_table
 from etl.text import fasttext_file, language_id
 from etl.text.fasttext_file import DamagedModelError, read_model
 from etl.text.fasttext_model import FastTextModel, load_local_model
@@ -105,7 +105,17 @@ def is_one_line(line: bytes) -> bool:
 
 @given(lines=st.lists(TEXTS, min_size=1, max_size=20))
 @example(
-    lines=["", " ", "</s>", "the </s> and", "__label__en the", "no_prefix", "a" * 5000, "語" * 600]
+    lines=[
+        "",
+        " ",
+        "</s>",
+        "the </s> and",
+        "__label__en the",
+        "no_prefix",
+        "a" * 5000,
+        "語" * 600,
+        "ab the " * 900,
+    ]
 )
 def test_labels_and_scores_are_those_of_fasttext(models, lines):
     check(models, [line.encode("utf-8", "surrogatepass") for line in lines])
@@ -166,6 +176,27 @@ def test_a_result_does_not_depend_on_the_other_texts(folder):
     assert whole[1][4000:].to_pylist() == model.best(texts[4000:])[1].to_pylist()
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_size_of_the_table_of_tokens_changes_nothing(folder, monkeypatch, variant):
+    model = load_local_model(folder / variant, "")
+    words = [f"w{k % 97}über {'語' * (k % 70)} the </x>{k % 13}" for k in range(3000)]
+    texts = pa.array([" ".join(words[k : k + k % 40 + 1]) for k in range(300)] + [" ".join(words)])
+    expected = model.scores(texts, model.labels)
+    monkeypatch.setattr(token_table, "_BYTES", 1 << 9)
+    monkeypatch.setattr(token_table, "_LEAST_SLOTS", 2)
+    assert model.scores(texts, model.labels) == expected
+
+
+@pytest.mark.parametrize("break_", [" ", "\r", "\x85", "\u2028", "\u2029 \u2028", "語"])
+def test_blocks_of_bytes_may_end_anywhere(models, break_):
+    model, _, _ = models
+    lines = ["", *(f"{'x' * k}{break_}the{break_} über" for k in range(50, 80))]
+    check(models, [line.encode() for line in lines])
+    joined = [" ".join(line.strip().splitlines()) for line in lines]
+    found, wanted = (model.scores(pa.array(texts), model.labels) for texts in (lines, joined))
+    assert found == wanted
+
+
 def test_nulls_and_slices(folder):
     model = load_local_model(folder / "words", "")
     texts = pa.array(["the", None, "and the", "x"])
@@ -178,13 +209,13 @@ def test_nulls_and_slices(folder):
 
 
 def test_of_words_with_equal_hashes_each_has_its_own_vector(tmp_path):
-    words = ("costarring", "liquid", "declinate", "macallums", "</s>")  # FNV-1a: two pairs
+    words = ("e" * 40, "e" * 41, "e" * 32, "</s>")  # the hash is that of the first 32 bytes
     variant = Variant(words=words, dim=4)
     path = write_variant(tmp_path / "model", variant)
     model, theirs = load_local_model(path, ""), fasttext.load_model(str(path))
     hashes = model.file.model.vocabulary.hashes
-    assert len(np.unique(hashes[np.isin(model.file.model.vocabulary.ids, range(4))])) == 2
-    check((model, theirs, variant), [word.encode() for word in words])
+    assert len(np.unique(hashes[np.isin(model.file.model.vocabulary.ids, range(3))])) == 1
+    check((model, theirs, variant), [word.encode() for word in (*words, "e" * 42)])
 
 
 @pytest.mark.skipif(shutil.which("fasttext") is None, reason="needs the command fasttext")

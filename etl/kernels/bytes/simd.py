@@ -26,23 +26,11 @@ CONTINUED: Final = bytes(range(0x80, 0xC0))
 
 NOT_ASCII: Final = bytes(range(0x80, 0x100))
 
-LANES: Final = 16
-"""The numbers of 32 bits that ``add_floats`` and ``fnv_steps`` compute at once."""
-
-FNV_BASIS: Final = 2166136261
-"""The FNV-1a hash of no bytes, 32 bits."""
-
-FNV_PRIME: Final = 16777619
-"""The factor of each step of FNV-1a, 32 bits."""
-
 _Generate = Callable[[Any, Any, Any, Any], Any]  # context, builder, signature, values -> value
 _INT64: Final = ir.IntType(64)
 _BYTES: Final = ir.VectorType(ir.IntType(8), SIZE)
 _NUMBERS: Final = 8
 _HALF: Final = ir.VectorType(_INT64, _NUMBERS // 2)
-_FLOATS: Final = ir.VectorType(ir.FloatType(), LANES)
-_LANE_BYTES: Final = ir.VectorType(ir.IntType(8), LANES)
-_HASHES: Final = ir.VectorType(ir.IntType(32), LANES)
 _NO_POISON: Final = ir.Constant(ir.IntType(1), 0)  # ctlz and cttz are defined for 0
 
 
@@ -51,7 +39,9 @@ _NO_POISON: Final = ir.Constant(ir.IntType(1), 0)  # ctlz and cttz are defined f
 
 def _load_eight(_: Any, data: Any, at: Any) -> tuple[Any, _Generate]:
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        return builder.load(_pointer(context, builder, _INT64, signature.args[0], *values), align=1)
+        return builder.load(
+            pointer_at(context, builder, _INT64, signature.args[0], *values), align=1
+        )
 
     return types.int64(data, types.intp), generate
 
@@ -59,8 +49,8 @@ def _load_eight(_: Any, data: Any, at: Any) -> tuple[Any, _Generate]:
 def _copy_64(_: Any, to: Any, offset: Any, data: Any, at: Any) -> tuple[Any, _Generate]:
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         to, _, data, _ = signature.args
-        loaded = builder.load(_pointer(context, builder, _BYTES, data, *values[2:]), align=1)
-        builder.store(loaded, _pointer(context, builder, _BYTES, to, *values[:2]), align=1)
+        loaded = builder.load(pointer_at(context, builder, _BYTES, data, *values[2:]), align=1)
+        builder.store(loaded, pointer_at(context, builder, _BYTES, to, *values[:2]), align=1)
         return context.get_dummy_value()
 
     return types.void(to, types.intp, data, types.intp), generate
@@ -75,59 +65,13 @@ def _copy_items(
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         to, _, data, _, _ = signature.args
         kind = context.get_data_type(to.dtype)
-        target = _pointer(context, builder, kind, to, *values[:2])
-        source = _pointer(context, builder, kind, data, *values[2:4])
+        target = pointer_at(context, builder, kind, to, *values[:2])
+        source = pointer_at(context, builder, kind, data, *values[2:4])
         size = context.get_abi_sizeof(kind)
         cgutils.raw_memcpy(builder, target, source, values[4], size)  # type: ignore[no-untyped-call]
         return context.get_dummy_value()
 
     return types.void(to, types.intp, data, types.intp, types.intp), generate
-
-
-def _load_float(_: Any, data: Any, at: Any) -> tuple[Any, _Generate]:
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        place = _pointer(context, builder, ir.FloatType(), signature.args[0], *values)
-        return builder.load(place, align=1)
-
-    return types.float32(data, types.intp), generate
-
-
-def _add_floats(_: Any, sums: Any, first: Any, data: Any, at: Any) -> tuple[Any, _Generate]:
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        sums, _, data, _ = signature.args
-        place = _pointer(context, builder, _FLOATS, sums, *values[:2])
-        added = builder.load(_pointer(context, builder, _FLOATS, data, *values[2:]), align=1)
-        builder.store(builder.fadd(builder.load(place, align=1), added), place, align=1)
-        return context.get_dummy_value()
-
-    return types.void(sums, types.intp, data, types.intp), generate
-
-
-def _fnv_steps(
-    _: Any, hashes: Any, first: Any, data: Any, at: Any, widths: Any, start: Any, least: Any
-) -> tuple[Any, _Generate]:
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        hashes, _, data, _, widths, _, _ = signature.args
-        place = _pointer(context, builder, _HASHES, hashes, *values[:2])
-        before = builder.load(place, align=1)
-        loaded = builder.load(_pointer(context, builder, _LANE_BYTES, data, *values[2:4]), align=1)
-        mixed = builder.xor(before, builder.sext(loaded, _HASHES))
-        stepped = builder.mul(mixed, ir.Constant(_HASHES, [FNV_PRIME] * LANES))
-        given = builder.load(_pointer(context, builder, _LANE_BYTES, widths, *values[4:6]), align=1)
-        lane = builder.insert_element(
-            ir.Constant(_LANE_BYTES, ir.Undefined),
-            builder.trunc(values[6], ir.IntType(8)),
-            ir.Constant(ir.IntType(32), 0),
-        )
-        zeros = ir.Constant(_HASHES, [0] * LANES)
-        leasts = builder.shuffle_vector(lane, lane, zeros)
-        longer = builder.icmp_signed(">", given, leasts)
-        builder.store(builder.select(longer, stepped, before), place, align=1)
-        return context.get_dummy_value()
-
-    return types.void(
-        hashes, types.intp, data, types.intp, widths, types.intp, types.int64
-    ), generate
 
 
 def _count_ones(_: Any, mask: Any) -> tuple[Any, _Generate]:
@@ -155,7 +99,7 @@ def _count_equal(_: Any, numbers: Any, one: Any, other: Any) -> tuple[Any, _Gene
             loaded = []
             for index in values[1:]:
                 at = builder.add(index, ir.Constant(_INT64, half))
-                first = _pointer(context, builder, _HALF, signature.args[0], values[0], at)
+                first = pointer_at(context, builder, _HALF, signature.args[0], values[0], at)
                 loaded.append(builder.load(first, align=8))
             unequal = builder.icmp_unsigned("!=", *loaded)
             bits = builder.zext(builder.bitcast(unequal, ir.IntType(_HALF.count)), _INT64)
@@ -186,7 +130,7 @@ def _generate_finder(sets: tuple[bytes, ...]) -> _Generate:
         last = builder.sub(array.nitems, ir.Constant(_INT64, SIZE))
         fits = builder.icmp_signed("<=", values[1], last)
         start = builder.select(fits, values[1], last)
-        first = _pointer(context, builder, _BYTES, signature.args[0], values[0], start)
+        first = pointer_at(context, builder, _BYTES, signature.args[0], values[0], start)
         loaded, skipped = builder.load(first, align=1), builder.sub(values[1], start)
         masks = []
         for members in sets:
@@ -208,7 +152,7 @@ def _runs(members: bytes) -> list[tuple[int, int]]:
     return [(low, next(n for n in count(1) if low + n not in values)) for low in firsts]
 
 
-def _pointer(context: Any, builder: Any, kind: Any, array: Any, value: Any, at: Any) -> Any:
+def pointer_at(context: Any, builder: Any, kind: Any, array: Any, value: Any, at: Any) -> Any:
     """Return a pointer to a byte of an array, cast to a pointer to an LLVM type."""
     first = builder.gep(context.make_array(array)(context, builder, value).data, [at])
     return builder.bitcast(first, kind.as_pointer())
@@ -229,23 +173,6 @@ copy_items: Final[Callable[[NDArray[Any], int, NDArray[Any], int, int], None]] =
 
 Both must be contiguous and long enough. Compiling a slice assignment takes half a second, since numba
 compiles its error message, too.
-"""
-
-load_float: Final[Callable[[NDArray[np.uint8], int], float]] = intrinsic(_load_float)
-"""Return the float32 whose four bytes begin at an offset of an array, aligned or not. All must exist."""
-
-add_floats: Final[Callable[[NDArray[np.float32], int, NDArray[Any], int], None]] = intrinsic(
-    _add_floats
-)
-"""Add LANES numbers of the second array, float32 or their bytes, to those of the first.
-
-Offsets count the items of the array before them. Both arrays must be long enough.
-"""
-
-fnv_steps: Final[Callable[..., None]] = intrinsic(_fnv_steps)
-"""Replace LANES hashes (uint32) by those after one more byte each (int8), where a width is more than a limit.
-
-Three pairs of an array and an offset: hashes, bytes and widths (int8); then the limit.
 """
 
 count_ones: Final[Callable[[int], int]] = intrinsic(_count_ones)
