@@ -9,7 +9,7 @@ from etl.kernels.bytes.simd import SIZE
 from etl.kernels.jit import kernel
 from etl.kernels.words import sentences, spacy_tables
 from etl.kernels.words.spacy_tables import SENTENCE_ENDS
-from tests.helpers.naive_spacy import ROOM, category, naive_words
+from tests.helpers.naive_spacy import category, naive_words, room
 from tests.helpers.tricky_text import TRICKY
 
 ENDS = {chr(point) for first, last in SENTENCE_ENDS for point in range(first, last + 1)}
@@ -46,7 +46,7 @@ def count(text: str, before: str = "", after: str = "", language: str = "en") ->
     at = len(before.encode())
     end = at + len(text.encode())
     data = np.frombuffer(whole.ljust(SIZE), np.uint8)
-    return int(_count(data, at, end, spacy_tables.tables(language), ROOM))
+    return int(_count(data, at, end, spacy_tables.tables(language), room(language)))
 
 
 def naive_count(text: str, language: str = "en") -> int:
