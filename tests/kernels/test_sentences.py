@@ -64,6 +64,9 @@ def naive_count(text: str, language: str = "en") -> int:
 @example("... .a", "en")
 @example("word " * 30 + "ends. Next", "en")
 @example("ક ગ. મ", "en")
+@example("One. Mr. Two vs. Three Cannot. four i. Five A. six XY. (seven eight.", "en")
+@example("x" * 70 + ". Next" + "x" * 60 + "? And. ", "en")
+@example("ab.\u3000cd!\xa0ef. ) Gh", "en")
 @example("Am 3. Mai z.B. kam er.", "de")
 def test_sentences_are_those_of_the_rule(text, language):
     assert count(text, language=language) == naive_count(text, language)

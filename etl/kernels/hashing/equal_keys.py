@@ -48,7 +48,7 @@ def find_or_insert(
     slot = np.uint64(scatter_key(key)) >> np.uint64(16) & last
     while keys[table[slot]] != key:
         slot = slot + np.uint64(1) & last
-    first = min(np.int64(table[slot]), k)
+    first: int = min(np.int64(table[slot]), k)
     table[slot] = first
     return first
 
