@@ -94,13 +94,12 @@ class _AsciiChunks(NamedTuple):
     tails: int  # punctuation at the ends of other chunks
 
 
-class _AsciiSegments(NamedTuple):
-    """Segments of the first chunks among 64 bytes, as masks."""
+class _Rest(NamedTuple):
+    """The segments appended so far, and the chunks that follow, as masks."""
 
+    num: int
     starts: int
     ends: int
-    uncut_starts: int  # of the chunks that follow
-    uncut_ends: int
 
 
 @allocator
@@ -155,15 +154,11 @@ def _cut_64(
     starts, ends = ~blanks & after_blank, blanks & ~after_blank
     unusual, tails = spacy_ascii.find_unusual(kinds, starts, ends)
     chunks = _AsciiChunks(starts, ends, unusual & ~blanks, tails)
-    cut = _cut_ascii(data, at, chunks, kinds, tables, buffers.known)
-    if with_segments:
-        num = _append_ascii(buffers.block, num, cut.starts, cut.ends, kinds)
-    else:
-        num += count_ones(cut.starts)
-    if cut.uncut_starts == 0:
+    num, starts, ends = _append_chunks(data, chunks, kinds, tables, buffers, num, with_segments)
+    if starts == 0:
         return Batch(min(at + simd.SIZE, end), num)
-    first = simd.first_bit(cut.uncut_starts)
-    if cut.uncut_ends == 0 and first > 0:  # it runs past these bytes: the next 64 begin with it
+    first = simd.first_bit(starts)
+    if ends == 0 and first > 0:  # it runs past these bytes: the next 64 begin with it
         return Batch(at + first, num)
     row = num if with_segments else 0
     at, after = _cut_slowly(data, at + first, end, tables, buffers, row)
@@ -172,32 +167,37 @@ def _cut_64(
 
 
 @inner
-def _cut_ascii(
+def _append_chunks(
     data: NDArray[np.uint8],
-    at: int,
     chunks: _AsciiChunks,
     kinds: Kinds,
     tables: SpacyTables,
-    known: NDArray[np.int64],
-) -> _AsciiSegments:
-    """Cut chunks up to the first one that does not end or that only ``_cut_slowly`` can cut."""
-    starts, ends = np.int64(0), np.int64(0)
-    chunk_starts, chunk_ends = chunks.starts, chunks.ends
-    while chunk_ends:
-        first, last = simd.first_bit(chunk_starts), simd.first_bit(chunk_ends)
+    buffers: ChunkBuffers,
+    num: int,
+    with_segments: bool,
+) -> _Rest:
+    """Append the segments of chunks up to one that does not end or that only ``_cut_slowly`` can cut."""
+    starts, ends, base = chunks.starts, chunks.ends, kinds.base
+    while ends:
+        first, last = simd.first_bit(starts), simd.first_bit(ends)
         chunk = bits_between(first, last)
         tail = chunks.tails & chunk
-        begins = np.int64(1) << first | tail
-        if chunks.unusual & chunk or may_be_special(data, tables, at + first, at + last, tail):
-            begins = _recall_or_cut(data, first, last, kinds, tables, known)
-        if begins == spacy_ascii.UNCUT:
-            break
-        starts |= begins
-        ends |= (
-            clear_first_bit(begins) | np.int64(1) << last
-        )  # each segment ends where the next begins
-        chunk_starts, chunk_ends = clear_first_bit(chunk_starts), clear_first_bit(chunk_ends)
-    return _AsciiSegments(starts, ends, chunk_starts, chunk_ends)
+        if chunks.unusual & chunk or may_be_special(data, tables, base + first, base + last, tail):
+            begins = _recall_or_cut(data, first, last, kinds, tables, buffers.known)
+            if begins == spacy_ascii.UNCUT:
+                break
+            if with_segments:
+                num = _append_ascii(buffers.block, num, begins, last, kinds)
+            else:
+                num += count_ones(begins)
+        else:
+            has_tail = tail != 0
+            if with_segments:
+                _append_one(buffers.block, num, first, last - has_tail, kinds)
+                append_segment(buffers.block, num + 1, base + last - 1, base + last, 1, 0)
+            num += 1 + has_tail
+        starts, ends = clear_first_bit(starts), clear_first_bit(ends)
+    return _Rest(num, starts, ends)
 
 
 @inner
@@ -219,17 +219,22 @@ def _recall_or_cut(
 
 
 @inner
-def _append_ascii(block: Segments, num: int, starts: int, ends: int, kinds: Kinds) -> int:
-    """Append segments, given masks of their starts and ends."""
-    words = kinds.letters | kinds.digits
+def _append_ascii(block: Segments, num: int, starts: int, end: int, kinds: Kinds) -> int:
+    """Append the segments of a chunk, given a mask of their starts."""
     while starts:
-        first, last = simd.first_bit(starts), simd.first_bit(ends)
-        starts, ends = clear_first_bit(starts), clear_first_bit(ends)
-        inside = bits_between(first, last)
-        flags = (HAS_LETTER if kinds.letters & inside else 0) | (IS_WORD if words & inside else 0)
-        chars = last - first - count_ones(kinds.wide & inside)
-        num = append_segment(block, num, kinds.base + first, kinds.base + last, chars, flags)
+        first, starts = simd.first_bit(starts), clear_first_bit(starts)
+        num = _append_one(block, num, first, min(simd.first_bit(starts), end), kinds)
     return num
+
+
+@inner
+def _append_one(block: Segments, num: int, first: int, last: int, kinds: Kinds) -> int:
+    """Append a segment, given its first bit and the one after it."""
+    inside = bits_between(first, last)
+    letters, words = kinds.letters & inside, (kinds.letters | kinds.digits) & inside
+    flags = (HAS_LETTER if letters else 0) | (IS_WORD if words else 0)
+    chars = last - first - count_ones(kinds.wide & inside)
+    return append_segment(block, num, kinds.base + first, kinds.base + last, chars, flags)
 
 
 @inner
