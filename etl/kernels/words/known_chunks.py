@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from etl.kernels.bytes.hash64 import wrapping_multiply
 from etl.kernels.bytes.simd import load_up_to_eight
-from etl.kernels.jit import allocator, inner
+from etl.kernels.jit import allocator, inner, rare
 from etl.kernels.words.uax29 import END, START, Segments
 
 MAX_BYTES: Final = 16
@@ -66,7 +66,7 @@ def remember(known: NDArray[np.int64], key: ChunkKey, starts: int) -> None:
         known[slot, _SIZE], known[slot, _STARTS] = key.size, starts
 
 
-@inner
+@rare
 def remember_segments(
     data: NDArray[np.uint8], known: NDArray[np.int64], block: Segments, first: int, end: int
 ) -> None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from etl.kernels.bytes import simd
 from etl.kernels.bytes.simd import NOT_ASCII, SIZE, leading_zeros, low_bits, make_byte_finder
 from etl.kernels.bytes.utf8 import point_at
-from etl.kernels.jit import inner
+from etl.kernels.jit import inner, rare
 from etl.kernels.words.spacy import ChunkBuffers, next_words
 from etl.kernels.words.spacy_ascii import may_be_special
 from etl.kernels.words.spacy_tables import PUNCTUATION, SENTENCE_END, SPACE, SpacyTables
@@ -62,9 +62,9 @@ def count_sentences(
                 continue
             chunk = _chunk_start(data, at, tables, chunk)
         first = at if ended else chunk
-        at, any_of, all_of = _read_flags(data, at, end, tables.flags)
+        at, any_of, all_of, blank = _read_flags(data, at, end, tables.flags)
         if at == first:
-            at += point_at(data, at, end)[1]
+            at += blank
             continue
         if sentences == 0:
             sentences, ended = 1, False
@@ -80,9 +80,12 @@ def count_sentences(
 @inner
 def _read_flags(
     data: NDArray[np.uint8], at: int, end: int, flags: NDArray[np.uint32]
-) -> tuple[int, int, int]:
-    """Return the end of a chunk, and the flags of any and of all its characters from a byte on."""
-    any_of, all_of = np.uint32(0), np.uint32(PUNCTUATION)
+) -> tuple[int, int, int, int]:
+    """Return the end of a chunk, the flags of any and of all its characters from a byte on, and more.
+
+    The last number is the width of the white space after it.
+    """
+    any_of, all_of, width = np.uint32(0), np.uint32(PUNCTUATION), 0
     while at < end:
         point, width = np.int64(data[at]), 1
         if point >= 0x80:
@@ -92,7 +95,7 @@ def _read_flags(
         any_of |= flags[point]
         all_of &= flags[point]
         at += width
-    return at, any_of, all_of
+    return at, any_of, all_of, width
 
 
 @inner
@@ -134,7 +137,7 @@ def _ends_word(data: NDArray[np.uint8], at: int, tables: SpacyTables, first: int
     return is_cut and not may_be_special(data, tables, start, at + 1, 1)
 
 
-@inner
+@rare
 def _chunk_start(data: NDArray[np.uint8], at: int, tables: SpacyTables, first: int) -> int:
     """Return where the chunk of a character begins, not before ``first``."""
     while at > first:
@@ -157,7 +160,7 @@ def _is_inside_word(data: NDArray[np.uint8], at: int, first: int, end: int) -> b
     return bool(before == after and (before == _SMALL or before == _DIGIT))
 
 
-@inner
+@rare
 def _chunk_sentences(
     data: NDArray[np.uint8],
     at: int,

@@ -223,7 +223,7 @@ def _cut_ends(
     return _Trimmed(starts, first, last, cuts)
 
 
-@inner
+@rare
 def _may_be_host(data: NDArray[np.uint8], first: int, last: int, kinds: Kinds) -> bool:
     """Return whether a chunk with a full stop may be an address (``spacy_hosts``).
 
