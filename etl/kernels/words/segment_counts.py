@@ -170,8 +170,9 @@ def add_block(
     """
     k = 0
     while k < num:
+        while ends[line] <= block[k, START]:
+            line += 1
         k = add_segments(data, block, k, num, ends[line], counts, line)
-        line += k < num
     return line
 
 
