@@ -8,12 +8,18 @@ from itertools import pairwise
 import numpy as np
 
 from etl.kernels.bytes import character_classes as u
-from etl.kernels.words.spacy import HAS_LETTER, IS_WORD, MAX_CHARS, new_chunk_buffers
+from etl.kernels.words.spacy import (
+    HAS_LETTER,
+    IS_WORD,
+    MAX_CHARS,
+    ChunkBuffers,
+    new_chunk_buffers,
+)
 from etl.kernels.words.spacy_specials import specials
 from etl.kernels.words.spacy_tables import NO_WORD, UNSPACED, tables
 from tests.helpers.naive_uax29 import segments as unicode_segments
 
-ROOM, TABLES = new_chunk_buffers(), tables()
+TABLES = tables()
 
 # Pieces that the rules treat: punctuation, host names, units, specials.
 PIECES = """
@@ -26,6 +32,12 @@ PIECES = """
     co.uk a-b.cd x_y -5% 1,000 a,b a:b a=b b>c 5+3 1-2 1*2 2^3 +1 +a 😀 © ™ ❤️ 🇩🇪 👩‍👧 → ß ж Ж
     ж. И. א ب ٣ ½ · ، 。 「 」 \u0301 \u200b \u200d \ufeff \xad \x00 東 京。 カ ส วั ดี
 """.split()
+
+
+@cache
+def room(language: str = "en") -> ChunkBuffers:
+    """Buffers for the rules of a language, which remember the chunks of earlier texts."""
+    return new_chunk_buffers()
 
 
 def category(point: int) -> str:

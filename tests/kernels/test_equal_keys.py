@@ -17,7 +17,7 @@ def _scatter(key):
 
 def numbered(keys: list[int], table: np.ndarray) -> tuple[list[int], list[int]]:
     firsts, counts = np.empty(len(keys), np.uint32), np.empty(len(keys), np.int32)
-    number_keys(np.array(keys, np.int64), len(keys), firsts, counts, table)
+    number_keys(np.array([*keys, 0], np.int64), len(keys), firsts, counts, table)
     return firsts.tolist(), counts.tolist()
 
 

@@ -9,7 +9,7 @@ from etl.kernels.bytes.simd import SIZE
 from etl.kernels.jit import kernel
 from etl.kernels.words import sentences, spacy_tables
 from etl.kernels.words.spacy_tables import SENTENCE_ENDS
-from tests.helpers.naive_spacy import ROOM, category, naive_words
+from tests.helpers.naive_spacy import category, naive_words, room
 from tests.helpers.tricky_text import TRICKY
 
 ENDS = {chr(point) for first, last in SENTENCE_ENDS for point in range(first, last + 1)}
@@ -46,7 +46,7 @@ def count(text: str, before: str = "", after: str = "", language: str = "en") ->
     at = len(before.encode())
     end = at + len(text.encode())
     data = np.frombuffer(whole.ljust(SIZE), np.uint8)
-    return int(_count(data, at, end, spacy_tables.tables(language), ROOM))
+    return int(_count(data, at, end, spacy_tables.tables(language), room(language)))
 
 
 def naive_count(text: str, language: str = "en") -> int:
@@ -64,6 +64,9 @@ def naive_count(text: str, language: str = "en") -> int:
 @example("... .a", "en")
 @example("word " * 30 + "ends. Next", "en")
 @example("ક ગ. મ", "en")
+@example("One. Mr. Two vs. Three Cannot. four i. Five A. six XY. (seven eight.", "en")
+@example("x" * 70 + ". Next" + "x" * 60 + "? And. ", "en")
+@example("ab.\u3000cd!\xa0ef. ) Gh", "en")
 @example("Am 3. Mai z.B. kam er.", "de")
 def test_sentences_are_those_of_the_rule(text, language):
     assert count(text, language=language) == naive_count(text, language)

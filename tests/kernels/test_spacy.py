@@ -24,13 +24,13 @@ from tests.helpers.naive_spacy import (
     ANY,
     NAME,
     PIECES,
-    ROOM,
     TABLES,
     UNITS,
     category,
     flags_of,
     naive_cut,
     naive_words,
+    room,
 )
 from tests.helpers.tricky_text import TRICKY
 
@@ -63,16 +63,16 @@ texts = (
 
 def words(text: str, language: str = "en", *, by_space: bool = False) -> list[tuple[str, int]]:
     data, size, at = buffers(pa.array([text])).data, len(text.encode()), 0
-    of_language = tables(language)
+    of_language, buffers_of = tables(language), room(language)
     pairs: list[tuple[str, int]] = []
     while at < size:
         before = at
         if by_space:
-            at, num = next_chunks(data, at, size, of_language, ROOM)
+            at, num = next_chunks(data, at, size, of_language, buffers_of)
         else:
-            at, num = next_words(data, at, size, of_language, ROOM, True)
+            at, num = next_words(data, at, size, of_language, buffers_of, True)
         assert at > before
-        for row in ROOM.block[:num].tolist():
+        for row in buffers_of.block[:num].tolist():
             segment = data[row[START] : row[END]].tobytes().decode()
             assert len(segment) == row[CHARS]
             pairs.append((segment, row[FLAGS]))
@@ -207,8 +207,8 @@ def test_the_flags_of_characters_are_those_of_the_rules():
 @given(st.lists(st.binary(max_size=12) | chunks.map(str.encode), max_size=6).map(b"".join))
 def test_segments_of_junk_do_not_overlap(junk):
     data = np.frombuffer(junk.ljust(SIZE, b"'"), np.uint8)
-    at, num = next_words(data, 0, len(junk), TABLES, ROOM, True)
-    starts, ends = ROOM.block[:num, START], ROOM.block[:num, END]
+    at, num = next_words(data, 0, len(junk), TABLES, room(), True)
+    starts, ends = room().block[:num, START], room().block[:num, END]
     assert at == len(junk)
     assert (starts < ends).all()
     assert (ends[:-1] <= starts[1:]).all()

@@ -4,13 +4,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from etl.kernels.bytes.character_classes import LINE
-from etl.kernels.bytes.simd import SIZE, first_bit, make_byte_finder
+from etl.kernels.bytes.simd import SIZE, count_ones, first_bit, low_bits, make_byte_finder
 from etl.kernels.bytes.utf8 import class_at
 from etl.kernels.jit import inner
 
-_find_breaks = make_byte_finder(
-    b"\n\v\f\r\x1c\x1d\x1e\xc2\xe2"
-)  # the last two begin a multi-byte line break
+find_breaks = make_byte_finder(b"\n", b"\v\f\r\x1c\x1d\x1e\xc2\xe2")
+"""Return two masks: the line feeds, and other bytes that may begin a line break."""
 
 
 @inner
@@ -36,11 +35,23 @@ def next_line(data: NDArray[np.uint8], at: int, end: int) -> tuple[int, int]:
 def _may_break(data: NDArray[np.uint8], at: int, end: int) -> int:
     """Return the first byte from ``at`` on that may begin a line break, or ``end``."""
     while at < end:
-        breaks = _find_breaks(data, at)[0]
+        feeds, others = find_breaks(data, at)
+        breaks = feeds | others
         if breaks:
             return min(at + first_bit(breaks), end)
         at += SIZE
     return end
+
+
+@inner
+def count_breaks(data: NDArray[np.uint8], at: int, end: int) -> int:
+    """Return how many bytes may begin a line break."""
+    num = 0
+    while at < end:
+        feeds, others = find_breaks(data, at)
+        num += count_ones((feeds | others) & low_bits(end - at))
+        at += SIZE
+    return num
 
 
 @inner

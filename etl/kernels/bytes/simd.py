@@ -16,7 +16,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from etl.kernels.jit import inner
+from etl.kernels.jit import inner, rare
 
 SIZE: Final = 64
 """The bytes of a mask; an array that is searched must have at least as many."""
@@ -229,6 +229,12 @@ def load_up_to_eight(data: NDArray[np.uint8], at: int, end: int) -> int:
     """Return up to eight bytes from ``at`` to ``end``, the first one lowest, padded with zeros."""
     if at + 8 <= len(data):
         return low_bytes(load_eight(data, at), end - at)
+    return _load_last(data, at, end)
+
+
+@rare
+def _load_last(data: NDArray[np.uint8], at: int, end: int) -> int:
+    """Return up to eight bytes before the end of an array, as ``load_up_to_eight`` does."""
     eight = np.int64(0)
     for k in range(min(end - at, 8)):
         eight |= np.int64(data[at + k]) << 8 * k

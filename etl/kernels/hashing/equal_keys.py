@@ -10,18 +10,20 @@ from etl.kernels.jit import inner, kernel
 SLOTS_PER_KEY: Final = 8
 """Slots that a table must have per key."""
 
-_FREE: Final = 0  # the others hold an index, plus 1
 _MIX: Final = np.uint64(0xFF51AFD7ED558CCD)  # of MurmurHash3's finalizer
 
 
 @inner
 def clear_table(table: NDArray[np.uint32], size: int) -> int:
-    """Clear the slots of a table that ``size`` keys need; return the last slot, which is the mask."""
+    """Clear the slots of a table that ``size`` keys need; return the last slot, which is the mask.
+
+    A free slot holds ``size``, the others the index of a key.
+    """
     slots = 8
     while slots < 4 * size:
         slots *= 2
     for slot in range(slots):
-        table[slot] = _FREE
+        table[slot] = size
     return slots - 1
 
 
@@ -33,17 +35,21 @@ def scatter_key(key: int) -> int:
 
 
 @inner
-def find_or_insert(table: NDArray[np.uint32], mask: int, keys: NDArray[np.int64], k: int) -> int:
-    """Return the first index in a table whose key equals that of ``k``; add ``k`` if there is none."""
+def find_or_insert(
+    table: NDArray[np.uint32], mask: int, keys: NDArray[np.int64], k: int, size: int
+) -> int:
+    """Return the first index in a table whose key equals that of ``k``; add ``k`` if there is none.
+
+    ``keys`` has ``size`` keys and room for one more. There, the key of ``k`` is written, so that a free slot
+    has it, too: whether a slot is free cannot be predicted, since about half of the keys are new.
+    """
+    key = keys[size] = keys[k]
     last = np.uint64(mask)  # unsigned, since numba adds the length to a negative index
-    slot = np.uint64(scatter_key(keys[k])) >> np.uint64(16) & last
-    while True:
-        after = np.int64(table[slot])
-        if (after == _FREE) | (keys[max(after, np.int64(1)) - 1] == keys[k]):
-            break
+    slot = np.uint64(scatter_key(key)) >> np.uint64(16) & last
+    while keys[table[slot]] != key:
         slot = slot + np.uint64(1) & last
-    first = k if after == _FREE else after - 1  # without a branch: about half of the keys are new
-    table[slot] = first + 1
+    first: int = min(np.int64(table[slot]), k)
+    table[slot] = first
     return first
 
 
@@ -57,12 +63,12 @@ def number_keys(
 ) -> None:
     """Write the index of the first equal key to ``firsts``, and the number of equal keys to ``counts``.
 
-    Only the first ``size`` keys are read. ``counts`` is 0 for a key that is not the first of its kind.
+    ``keys`` has room for one more than ``size``. ``counts`` is 0 for a key that is not the first of its kind.
     Linear: at least three in four slots of the table stay free.
     """
     mask = clear_table(table, size)
     for k in range(size):
         counts[k] = 0
-        first = find_or_insert(table, mask, keys, k)
+        first = find_or_insert(table, mask, keys, k, size)
         firsts[k] = first
         counts[first] += 1

@@ -43,7 +43,7 @@ class LineBuffers(NamedTuple):
     compared: NDArray[np.int32]  # (n,) code points without the differences to ignore
     hashes: NDArray[np.int64]  # (n,) equal for equal lines
     cut: NDArray[np.bool_]  # (n,) whether to remove the line
-    keys: NDArray[np.int64]  # (n,) equal for equal units
+    keys: NDArray[np.int64]  # (n + 1,) equal for equal units
     first_lines: NDArray[np.int32]  # (n,) the first line of each unit
     firsts: NDArray[np.uint32]  # (n,) the first equal unit
     counts: NDArray[np.int32]  # (n,) how many units are equal to this one, if it is the first
@@ -115,7 +115,7 @@ def new_line_buffers(lines: int) -> LineBuffers:
         np.empty(lines, np.int32),
         np.empty(lines, np.int64),
         np.empty(lines, np.bool_),
-        np.empty(lines, np.int64),
+        np.empty(lines + 1, np.int64),
         np.empty(lines, np.int32),
         np.empty(lines, np.uint32),
         np.empty(lines, np.int32),

@@ -71,7 +71,7 @@ class LineCounts(NamedTuple):
 class _CountBuffers(NamedTuple):
     """Arrays for a document of n lines, or their paragraphs; reused for the next document."""
 
-    keys: NDArray[np.int64]  # (n,) equal for equal lines
+    keys: NDArray[np.int64]  # (n + 1,) equal for equal lines
     chars: NDArray[np.int32]  # (n,) code points
     opens: NDArray[np.bool_]  # (n,) whether the line begins a paragraph
     blank: NDArray[np.bool_]  # (n,) whether the line is only white space
@@ -103,7 +103,7 @@ def _count(
     for k in range(len(counts)):
         most = max(most, _count_feeds(data, offsets[k], offsets[k + 1]) + 1)
     buffers = _CountBuffers(
-        np.empty(most, np.int64),
+        np.empty(most + 1, np.int64),
         np.empty(most, np.int32),
         np.empty(most, np.bool_),
         np.empty(most, np.bool_),

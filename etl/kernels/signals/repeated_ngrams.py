@@ -51,7 +51,7 @@ class NgramBuffers(NamedTuple):
     skipped: NDArray[np.int64]  # bitmap: n-grams that begin inside one that counts
     equal: NDArray[np.int64]  # (_LAST_N + 1, bitmap): n words of them equal those of the first
     lookups: NDArray[np.uint32]  # (n,) the n-grams that must be looked up
-    lookup_keys: NDArray[np.int64]  # (n,) equal for equal n-grams
+    lookup_keys: NDArray[np.int64]  # (n + 1,) equal for equal n-grams
     table: NDArray[np.uint32]  # (SLOTS_PER_KEY * n,) for look-ups
 
 
@@ -69,7 +69,7 @@ def new_ngram_buffers(words: int) -> NgramBuffers:
         np.empty(blocks, np.int64),
         np.empty((_LAST_N + 1, blocks), np.int64),
         np.empty(words, np.uint32),
-        np.empty(words, np.int64),
+        np.empty(words + 1, np.int64),
         np.empty(SLOTS_PER_KEY * words, np.uint32),
     )
 
@@ -137,7 +137,7 @@ def _find_pairs(buffers: NgramBuffers, words: int) -> None:
     mask = clear_table(buffers.table, size)
     for k in range(size):
         buffers.counts[k] = 0
-        first = find_or_insert(buffers.table, mask, buffers.lookup_keys, k)
+        first = find_or_insert(buffers.table, mask, buffers.lookup_keys, k, size)
         firsts[k] = first
         buffers.counts[first] += 1
         _compare(buffers, words, k, first, _FIRST_N)
@@ -177,7 +177,9 @@ def _separate(buffers: NgramBuffers, words: int, n: int) -> None:
     mask = clear_table(buffers.table, lookups)
     for k in range(lookups):
         gram = buffers.lookups[k]
-        first = buffers.lookups[find_or_insert(buffers.table, mask, buffers.lookup_keys, k)]
+        first = buffers.lookups[
+            find_or_insert(buffers.table, mask, buffers.lookup_keys, k, lookups)
+        ]
         firsts[gram] = first
         counts[first] += first < gram
         _compare(buffers, words, gram, first, n)

@@ -101,6 +101,15 @@ class _Results(NamedTuple):
     repeated_chars: NDArray[np.int64]  # (n, n-grams)
 
 
+class _Task(NamedTuple):
+    """What is counted, and where the counts go."""
+
+    documents: _Documents
+    tables: SpacyTables
+    options: _Options
+    results: _Results
+
+
 class _Position(NamedTuple):
     """A position in a document."""
 
@@ -143,71 +152,60 @@ def count_words(
     lines = find_lines(texts) if marks or by_line else documents
     parts = lines if by_line else documents
     of_parts = np.zeros((len(parts.ends), NUM_COUNTS), np.int64)
-    _count(
+    task = _Task(
         _Documents(texts.offsets, texts.data, no_words() if given is None else given, lines, parts),
         tables(rules),
         _Options(by_space, with_words, marks, repeated, known is None),
         _Results(counts, of_parts, repeated_chars),
     )
+    _count(task)
     of_lines = to_arrow(lines.first, of_parts) if by_line else None
     return WordCounts(QualityCounts(*counts.T), repeated_chars.T, of_lines)
 
 
 @allocator
-def _count(
-    documents: _Documents, tables: SpacyTables, options: _Options, results: _Results
-) -> None:
-    buffers = new_chunk_buffers()
-    ngrams = new_ngram_buffers(2 * len(buffers.block) if options.repeated else 0)
-    position = _start(documents, 0, options)
-    while position.document < len(results.counts):
-        position = _count_documents(documents, tables, options, buffers, ngrams, results, position)
-        if position.document < len(results.counts):
+def _count(task: _Task) -> None:
+    buffers, num = new_chunk_buffers(), len(task.results.counts)
+    ngrams = new_ngram_buffers(2 * len(buffers.block) if task.options.repeated else 0)
+    position = _start(task, 0)
+    while position.document < num:
+        position = _count_documents(task, buffers, ngrams, position)
+        if position.document < num:
             ngrams = double_buffers(ngrams, position.words)
 
 
 @kernel
 def _count_documents(
-    documents: _Documents,
-    tables: SpacyTables,
-    options: _Options,
-    buffers: ChunkBuffers,
-    ngrams: NgramBuffers,
-    results: _Results,
-    position: _Position,
+    task: _Task, buffers: ChunkBuffers, ngrams: NgramBuffers, position: _Position
 ) -> _Position:
     """Count from a position on, and return where the buffers of n-grams may not have room for more."""
-    while position.document < len(results.counts):
-        position = _count_blocks(documents, tables, options, buffers, ngrams, results, position)
-        if position.at < documents.offsets[position.document + 1]:
+    while position.document < len(task.results.counts):
+        position = _count_blocks(task, buffers, ngrams, position)
+        if position.at < task.documents.offsets[position.document + 1]:
             break
-        _finish_document(documents, position.document, tables, options, results)
-        if options.repeated:
-            repeated_chars = results.repeated_chars[position.document]
+        _finish_document(task, position.document)
+        if task.options.repeated:
+            repeated_chars = task.results.repeated_chars[position.document]
             repeated_ngrams.repeated_chars(ngrams, position.words, repeated_chars)
-        position = _start(documents, position.document + 1, options)
+        position = _start(task, position.document + 1)
     return position
 
 
 @inner
-def _start(documents: _Documents, k: int, options: _Options) -> _Position:
+def _start(task: _Task, k: int) -> _Position:
     """Return the position before the first word of document ``k``, or behind its words if they are known."""
+    documents = task.documents
     given = documents.given.first[k] if len(documents.given.first) else np.int64(0)
-    at = documents.offsets[k if options.is_cut else min(k + 1, len(documents.offsets) - 1)]
+    at = documents.offsets[k if task.options.is_cut else min(k + 1, len(documents.offsets) - 1)]
     return _Position(k, at, given, documents.parts.first[k], 0)
 
 
 @inner
 def _count_blocks(
-    documents: _Documents,
-    tables: SpacyTables,
-    options: _Options,
-    buffers: ChunkBuffers,
-    ngrams: NgramBuffers,
-    results: _Results,
-    position: _Position,
+    task: _Task, buffers: ChunkBuffers, ngrams: NgramBuffers, position: _Position
 ) -> _Position:
     """Count the words of the position's document, as long as there is room for the n-grams of a block."""
+    documents, tables, options, results = task
     k, at, word, part, words = position
     data, given, end = documents.data, documents.given, documents.offsets[k + 1]
     while at < end and not (options.repeated and words + len(buffers.block) > len(ngrams.firsts)):
@@ -230,10 +228,9 @@ def _count_blocks(
 
 
 @inner
-def _finish_document(
-    documents: _Documents, k: int, tables: SpacyTables, options: _Options, results: _Results
-) -> None:
+def _finish_document(task: _Task, k: int) -> None:
     """Complete the counts of document ``k`` after its last block, except its n-grams."""
+    documents, tables, options, results = task
     data, first, end = documents.data, documents.offsets[k], documents.offsets[k + 1]
     row, parts = results.counts[k], documents.parts.first
     add_lines(results.of_parts, parts[k], parts[k + 1], results.counts, k)

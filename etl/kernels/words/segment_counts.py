@@ -11,8 +11,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from etl.kernels.bytes.hash64 import wrapping_multiply
-from etl.kernels.bytes.line_breaks import next_line
-from etl.kernels.bytes.simd import load_up_to_eight
+from etl.kernels.bytes.line_breaks import count_breaks, find_breaks, next_line
+from etl.kernels.bytes.simd import SIZE, clear_first_bit, first_bit, load_up_to_eight, low_bits
 from etl.kernels.bytes.utf8 import Texts, frozen
 from etl.kernels.jit import allocator, inner, rare
 from etl.kernels.words.spacy import HAS_LETTER, IS_WORD, ChunkBuffers, next_words
@@ -87,21 +87,40 @@ def to_arrow(first: NDArray[np.int64], counts: NDArray[np.int64]) -> pa.Array:
 def _find_ends(
     offsets: NDArray[np.int64], data: NDArray[np.uint8], first: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    ends = np.empty(1024, np.int64)
+    most = count_breaks(data, offsets[0], offsets[-1]) + len(offsets)
+    ends = np.empty(most, np.int64)
+    _write_ends(offsets, data, first, ends)
+    return ends
+
+
+@rare
+def _write_ends(
+    offsets: NDArray[np.int64],
+    data: NDArray[np.uint8],
+    first: NDArray[np.int64],
+    ends: NDArray[np.int64],
+) -> None:
     num = 0
     for k in range(len(offsets) - 1):
         at, end = offsets[k], offsets[k + 1]
         while at < end:
-            _, at = next_line(data, at, end)
-            if num == len(ends):
-                larger = np.empty(2 * num, np.int64)
-                for line in range(num):
-                    larger[line] = ends[line]
-                ends = larger
-            ends[num] = at
+            feeds, others = find_breaks(data, at)
+            inside = low_bits(end - at)
+            if others & inside:
+                _, at = next_line(data, at, end)
+                ends[num] = at
+                num += 1
+                continue
+            feeds &= inside
+            while feeds:
+                ends[num] = at + first_bit(feeds) + 1
+                num += 1
+                feeds = clear_first_bit(feeds)
+            at += SIZE
+        if offsets[k] < end and (num == first[k] or ends[num - 1] < end):
+            ends[num] = end
             num += 1
         first[k + 1] = num
-    return ends
 
 
 @inner
@@ -151,8 +170,9 @@ def add_block(
     """
     k = 0
     while k < num:
+        while ends[line] <= block[k, START]:
+            line += 1
         k = add_segments(data, block, k, num, ends[line], counts, line)
-        line += k < num
     return line
 
 

@@ -23,6 +23,13 @@ from etl.kernels.bytes.simd import bits_between, clear_first_bit, count_ones, lo
 from etl.kernels.bytes.utf8 import point_at
 from etl.kernels.jit import allocator, inner, kernel
 from etl.kernels.words import spacy_ascii
+from etl.kernels.words.known_chunks import (
+    chunk_key,
+    new_known_chunks,
+    recall,
+    remember,
+    remember_segments,
+)
 from etl.kernels.words.spacy_affixes import (
     BYTE,
     FLAG,
@@ -32,7 +39,7 @@ from etl.kernels.words.spacy_affixes import (
     prefix,
     suffix,
 )
-from etl.kernels.words.spacy_ascii import Kinds, find_contraction, find_special
+from etl.kernels.words.spacy_ascii import Kinds, find_special, may_be_special
 from etl.kernels.words.spacy_hosts import is_host
 from etl.kernels.words.spacy_tables import (
     ALPHA,
@@ -75,6 +82,7 @@ class ChunkBuffers(NamedTuple):
     block: Segments
     chunk: NDArray[np.int64]  # (MAX_CHARS + 1, [POINT, FLAG, BYTE]); the last row is 0, 0, the end
     tails: NDArray[np.int64]  # (MAX_CHARS, 2) suffixes cut off: first and last character
+    known: NDArray[np.int64]  # chunks with punctuation (``known_chunks``), cut by the same rules
 
 
 class _AsciiChunks(NamedTuple):
@@ -82,24 +90,26 @@ class _AsciiChunks(NamedTuple):
 
     starts: int  # the first byte of each chunk
     ends: int  # the byte after each chunk; a chunk that runs past the 64 bytes has none
-    unusual: int  # bytes other than ASCII letters and white space
+    unusual: int  # bytes that need rules
+    tails: int  # punctuation at the ends of other chunks
 
 
-class _AsciiSegments(NamedTuple):
-    """Segments of the first chunks among 64 bytes, as masks."""
+class _Rest(NamedTuple):
+    """The segments appended so far, and the chunks that follow, as masks."""
 
+    num: int
     starts: int
     ends: int
-    uncut: _AsciiChunks  # the chunks that follow
 
 
 @allocator
 def new_chunk_buffers() -> ChunkBuffers:
-    """Allocate buffers for texts of any length, about 300 KB."""
+    """Allocate buffers for texts of any length and one set of rules, about 430 KB."""
     return ChunkBuffers(
         np.empty((_BLOCK + MAX_CHARS + 2, 4), np.int64),
         np.empty((MAX_CHARS + 1, 3), np.int64),
         np.empty((MAX_CHARS, 2), np.int64),
+        new_known_chunks(),
     )
 
 
@@ -141,58 +151,90 @@ def _cut_64(
     letters, blanks = letters & inside, blanks | ~inside
     kinds = spacy_ascii.classify_bytes(data, at, letters, tables.rules)
     after_blank = blanks << 1 | 1
-    chunks = _AsciiChunks(~blanks & after_blank, blanks & ~after_blank, ~(letters | blanks))
-    cut = _cut_ascii(data, at, chunks, kinds, tables)
-    if with_segments:
-        num = _append_ascii(buffers.block, num, cut.starts, cut.ends, kinds)
-    else:
-        num += count_ones(cut.starts)
-    if cut.uncut.starts == 0:
+    starts, ends = ~blanks & after_blank, blanks & ~after_blank
+    unusual, tails = spacy_ascii.find_unusual(kinds, starts, ends)
+    chunks = _AsciiChunks(starts, ends, unusual & ~blanks, tails)
+    num, starts, ends = _append_chunks(data, chunks, kinds, tables, buffers, num, with_segments)
+    if starts == 0:
         return Batch(min(at + simd.SIZE, end), num)
-    first = simd.first_bit(cut.uncut.starts)
-    if cut.uncut.ends == 0 and first > 0:  # it runs past these bytes: the next 64 begin with it
+    first = simd.first_bit(starts)
+    if ends == 0 and first > 0:  # it runs past these bytes: the next 64 begin with it
         return Batch(at + first, num)
-    at, after = _cut_slowly(data, at + first, end, tables, buffers, num if with_segments else 0)
+    row = num if with_segments else 0
+    at, after = _cut_slowly(data, at + first, end, tables, buffers, row)
+    remember_segments(data, buffers.known, buffers.block, row, after)
     return Batch(at, after if with_segments else num + after)
 
 
 @inner
-def _cut_ascii(
-    data: NDArray[np.uint8], at: int, chunks: _AsciiChunks, kinds: Kinds, tables: SpacyTables
-) -> _AsciiSegments:
-    """Cut chunks up to the first one that does not end or that only ``_cut_slowly`` can cut."""
-    starts, ends = np.int64(0), np.int64(0)
-    chunk_starts, chunk_ends = chunks.starts, chunks.ends
-    while chunk_ends:
-        first, last = simd.first_bit(chunk_starts), simd.first_bit(chunk_ends)
-        if chunks.unusual & bits_between(first, last):
-            begins = spacy_ascii.cut_chunk(data, first, last, kinds, tables)
+def _append_chunks(
+    data: NDArray[np.uint8],
+    chunks: _AsciiChunks,
+    kinds: Kinds,
+    tables: SpacyTables,
+    buffers: ChunkBuffers,
+    num: int,
+    with_segments: bool,
+) -> _Rest:
+    """Append the segments of chunks up to one that does not end or that only ``_cut_slowly`` can cut."""
+    starts, ends, base = chunks.starts, chunks.ends, kinds.base
+    while ends:
+        first, last = simd.first_bit(starts), simd.first_bit(ends)
+        chunk = bits_between(first, last)
+        tail = chunks.tails & chunk
+        if chunks.unusual & chunk or may_be_special(data, tables, base + first, base + last, tail):
+            begins = _recall_or_cut(data, first, last, kinds, tables, buffers.known)
+            if begins == spacy_ascii.UNCUT:
+                break
+            if with_segments:
+                num = _append_ascii(buffers.block, num, begins, last, kinds)
+            else:
+                num += count_ones(begins)
         else:
-            begins = spacy_ascii.mark_parts(
-                first, find_contraction(data, tables, at + first, at + last)
-            )
-        if begins == spacy_ascii.UNCUT:
-            break
-        starts |= begins
-        ends |= (
-            clear_first_bit(begins) | np.int64(1) << last
-        )  # each segment ends where the next begins
-        chunk_starts, chunk_ends = clear_first_bit(chunk_starts), clear_first_bit(chunk_ends)
-    return _AsciiSegments(starts, ends, _AsciiChunks(chunk_starts, chunk_ends, chunks.unusual))
+            has_tail = tail != 0
+            if with_segments:
+                _append_one(buffers.block, num, first, last - has_tail, kinds)
+                append_segment(buffers.block, num + 1, base + last - 1, base + last, 1, 0)
+            num += 1 + has_tail
+        starts, ends = clear_first_bit(starts), clear_first_bit(ends)
+    return _Rest(num, starts, ends)
 
 
 @inner
-def _append_ascii(block: Segments, num: int, starts: int, ends: int, kinds: Kinds) -> int:
-    """Append segments, given masks of their starts and ends."""
-    words = kinds.letters | kinds.digits
+def _recall_or_cut(
+    data: NDArray[np.uint8],
+    first: int,
+    last: int,
+    kinds: Kinds,
+    tables: SpacyTables,
+    known: NDArray[np.int64],
+) -> int:
+    """Return where the segments of a chunk begin, or UNCUT."""
+    key = chunk_key(data, kinds.base + first, kinds.base + last)
+    starts = recall(known, key) << first
+    if starts == spacy_ascii.UNCUT:
+        starts = spacy_ascii.cut_chunk(data, first, last, kinds, tables)
+        remember(known, key, starts >> first)
+    return starts
+
+
+@inner
+def _append_ascii(block: Segments, num: int, starts: int, end: int, kinds: Kinds) -> int:
+    """Append the segments of a chunk, given a mask of their starts."""
     while starts:
-        first, last = simd.first_bit(starts), simd.first_bit(ends)
-        starts, ends = clear_first_bit(starts), clear_first_bit(ends)
-        inside = bits_between(first, last)
-        flags = (HAS_LETTER if kinds.letters & inside else 0) | (IS_WORD if words & inside else 0)
-        chars = last - first - count_ones(kinds.wide & inside)
-        num = append_segment(block, num, kinds.base + first, kinds.base + last, chars, flags)
+        first, starts = simd.first_bit(starts), clear_first_bit(starts)
+        num = _append_one(block, num, first, min(simd.first_bit(starts), end), kinds)
     return num
+
+
+@inner
+def _append_one(block: Segments, num: int, first: int, last: int, kinds: Kinds) -> int:
+    """Append a segment, given its first bit and the one after it."""
+    inside = bits_between(first, last)
+    letters, words = kinds.letters & inside, (kinds.letters | kinds.digits) & inside
+    flags = (HAS_LETTER if letters else 0) | (IS_WORD if words else 0)
+    chars = last - first - count_ones(kinds.wide & inside)
+    return append_segment(block, num, kinds.base + first, kinds.base + last, chars, flags)
 
 
 @inner

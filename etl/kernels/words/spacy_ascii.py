@@ -15,10 +15,18 @@ from numpy.typing import NDArray
 
 from etl.kernels.bytes import simd
 from etl.kernels.bytes.hash64 import SEED, fnv_step
-from etl.kernels.bytes.simd import NOT_ASCII, bits_between, clear_first_bit
+from etl.kernels.bytes.simd import NOT_ASCII, bits_between, clear_first_bit, leading_zeros, low_bits
 from etl.kernels.jit import inner, rare
 from etl.kernels.words.spacy_specials import SPECIAL_BYTES
-from etl.kernels.words.spacy_tables import ANY_LANGUAGE, CUTS, FRENCH, GERMAN, KEY, SpacyTables
+from etl.kernels.words.spacy_tables import (
+    ANY_LANGUAGE,
+    CUTS,
+    FRENCH,
+    GERMAN,
+    KEY,
+    MARKED,
+    SpacyTables,
+)
 
 UNCUT: Final = np.int64(0)
 """The result of ``cut_chunk`` for a chunk that needs the rules of ``etl.kernels.words.spacy_affixes``."""
@@ -47,6 +55,7 @@ BYTES: Final = {
 """The sets of bytes that ``find_kinds`` looks for, in order."""
 
 find_kinds = simd.make_byte_finder(*BYTES.values())
+_find_address = simd.make_byte_finder(b"@", b"/", b"_")
 _find_german = simd.make_byte_finder(b"/", b'!"(),:<=>?[]`', b"`")
 
 
@@ -123,6 +132,19 @@ def classify_bytes(data: NDArray[np.uint8], at: int, letters: int, rules: int) -
 
 
 @inner
+def find_unusual(kinds: Kinds, starts: int, ends: int) -> tuple[int, int]:
+    """Return the bytes that need ``cut_chunk``, and white space, given where chunks start and end.
+
+    All others are letters and digits, single characters, and *tails*: the punctuation marks of chunks of
+    letters and digits that end in one. The second mask has the tails.
+    """
+    plain, lasts = kinds.letters | kinds.digits, ends >> 1
+    tails = lasts & plain << 1 & (kinds.suffixes | kinds.dots & kinds.before_dot << 1)
+    unusual = ~(plain | tails | starts & lasts)
+    return unusual | kinds.letters & kinds.digits << 1 | kinds.others, tails
+
+
+@inner
 def cut_chunk(
     data: NDArray[np.uint8], first: int, last: int, kinds: Kinds, tables: SpacyTables
 ) -> int:
@@ -139,8 +161,9 @@ def cut_chunk(
     else:
         core = bits_between(trimmed.first, trimmed.last)
         before_dot = kinds.letters | kinds.digits
-        if before_dot << 1 & kinds.dots & (kinds.letters & core) >> 1:
-            return UNCUT  # it may be a host name
+        has_dot = before_dot << 1 & kinds.dots & (kinds.letters & core) >> 1 != 0
+        if has_dot and _may_be_host(data, trimmed.first, trimmed.last, kinds):
+            return UNCUT
         infixes = _infixes(kinds, core)
         starts |= infixes | infixes << 1
     starts &= whole
@@ -198,6 +221,22 @@ def _cut_ends(
         if cuts:
             break
     return _Trimmed(starts, first, last, cuts)
+
+
+@rare
+def _may_be_host(data: NDArray[np.uint8], first: int, last: int, kinds: Kinds) -> bool:
+    """Return whether a chunk with a full stop may be an address (``spacy_hosts``).
+
+    An address without a scheme or a user begins with labels. The last one has two or more small letters.
+    """
+    ats, slashes, underscores = _find_address(data, kinds.base)
+    if (ats | slashes & slashes >> 1) & bits_between(first, last):
+        return True
+    labels = kinds.letters | kinds.digits | kinds.dashes | kinds.dots | underscores
+    end = min(simd.first_bit(~labels & ~low_bits(first)), last)
+    label = simd.SIZE - leading_zeros(kinds.dots & bits_between(first, end))
+    others = ~kinds.letters | kinds.capitals
+    return label >= 2 and end - label >= 2 and others & bits_between(label, end) == 0
 
 
 @inner
@@ -279,9 +318,14 @@ def _cuts(data: NDArray[np.uint8], start: int, end: int, specials: NDArray[np.in
 
 
 @inner
-def find_contraction(data: NDArray[np.uint8], tables: SpacyTables, start: int, end: int) -> int:
-    """Return the parts of ASCII letters that are a special (``cannot``), or 0."""
-    ends = (np.int64(data[start]) & 31) << 5 | np.int64(data[end - 1]) & 31
-    if end - start > SPECIAL_BYTES or not tables.of_letters[ends] >> (end - start) & 1:
-        return 0
-    return find_special(data, tables, start, end)
+def may_be_special(
+    data: NDArray[np.uint8], tables: SpacyTables, start: int, end: int, tail: int
+) -> bool:
+    """Return whether letters and digits may be a special, alone or with a punctuation mark after them.
+
+    ``tail`` is 0 if no mark ends the bytes. Most other chunks do not begin, end and have the length of one.
+    """
+    stop = end - (tail != 0)
+    first, last = np.int64(data[start]), np.int64(data[stop - 1])
+    sizes = tables.plain[(first & 31) << 5 | last & 31] >> min(stop - start, SPECIAL_BYTES + 1)
+    return bool((sizes | sizes >> MARKED & (tail != 0)) & 1)

@@ -110,6 +110,9 @@ KEY, CUTS = range(2)
 """Columns of the table of specials: FNV-1a of the bytes, 0 in an empty slot; the number of code points of
 each part, one byte each, the first part lowest."""
 
+MARKED: Final = 32
+"""The bits of ``SpacyTables.plain`` for specials without a mark."""
+
 _SEED, _PRIME = 0xCBF29CE484222325, 0x100000001B3  # FNV-1a, 64 bits
 _NUM_SLOTS: Final = 1 << 13
 
@@ -122,7 +125,8 @@ class SpacyTables(NamedTuple):
     specials: NDArray[np.int64]  # (n, [KEY, CUTS]) a hash table
     # The next three hold lengths in bytes, as a mask: bit n is set for length n.
     lengths: NDArray[np.int32]  # (1 << 14,) of specials by 7 bits of the first and the last byte
-    of_letters: NDArray[np.int32]  # (1 << 10,) of specials of ASCII letters by 5 bits of each
+    plain: NDArray[np.int64]  # (1 << 10,) of specials of letters and digits by 5 bits of each; from
+    # bit MARKED on, those of specials of letters and digits and a mark after them, without it
     joined: NDArray[np.int64]  # (256,) of specials of one part by the first byte
     rules: int  # ENGLISH, ...
 
@@ -142,13 +146,15 @@ def rules_of(language: str | None) -> str:
 def tables(rules: str = UNKNOWN) -> SpacyTables:
     """Return the tables of a language of ``rules_of``, read-only; built once per process in about 0.2 s."""
     table = np.zeros((_NUM_SLOTS, 2), np.int64)
-    lengths, of_letters = np.zeros(1 << 14, np.int32), np.zeros(1 << 10, np.int32)
+    lengths, plain = np.zeros(1 << 14, np.int32), np.zeros(1 << 10, np.int64)
     joined = np.zeros(256, np.int64)
     for special, parts in specials(rules).items():
         word = special.encode()
         lengths[(word[0] & 127) << 7 | word[-1] & 127] |= 1 << len(word)
-        if word.isalpha():
-            of_letters[(word[0] & 31) << 5 | word[-1] & 31] |= 1 << len(word)
+        core = special if special.isalnum() else special[:-1]
+        if core.isalnum():
+            ends = (word[0] & 31) << 5 | core.encode()[-1] & 31
+            plain[ends] |= 1 << len(core.encode()) + (0 if core == special else MARKED)
         if len(parts) == 1 and not word.isalpha():
             joined[word[0]] |= 1 << len(word)
         key = _hash(word)
@@ -156,7 +162,7 @@ def tables(rules: str = UNKNOWN) -> SpacyTables:
         while table[slot, KEY] != 0:
             slot = slot + 1 & _NUM_SLOTS - 1
         table[slot] = key, sum(len(part) << 8 * k for k, part in enumerate(parts))
-    arrays = (character_classes.classes(), _flags(rules), table, lengths, of_letters, joined)
+    arrays = (character_classes.classes(), _flags(rules), table, lengths, plain, joined)
     for array in arrays:
         array.flags.writeable = False
     return SpacyTables(
