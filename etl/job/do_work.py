@@ -12,7 +12,6 @@ from etl.compute.usage import UsageMeter
 from etl.compute.worker_versions import WorkerVersions
 from etl.job.cost_estimate import estimate_cost
 from etl.job.dedup_step import deduplicate
-from etl.job.load_tokenizer import load_tokenizer
 from etl.job.progress import Progress
 from etl.job.read_step import read_splits
 from etl.job.run_context import RunContext
@@ -85,18 +84,10 @@ def _run_steps(context: RunContext) -> None:
         spec = SPECS[step]
         schema = spec.schema(context.recipe)
         context.ledgers[step].create(schema, spec.layout, epoch=plan.epoch or 0)
-    if len(plan.splits) <= context.num_workers:  # which soon have nothing else to do
-        _load_tokenizer(context)
     read_splits(context)
     if "duplicates" in context.ledgers:
-        _load_tokenizer(context)
         with steady_workers(context.client):
             deduplicate(context)
     if "tokens" in context.ledgers:
         tokenize_units(context)
     context.refresh(*plan.recipe.steps)  # raises if another program has changed data
-
-
-def _load_tokenizer(context: RunContext) -> None:
-    if "tokens" in context.ledgers:
-        load_tokenizer(context.client, context.recipe, context.files)

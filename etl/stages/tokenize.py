@@ -3,7 +3,6 @@
 from collections.abc import Collection, Iterator, Sequence
 from difflib import get_close_matches
 from functools import cached_property, lru_cache
-from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -121,8 +120,7 @@ class Encoder:
         Raises TokenizerError if the file is missing or not a tokenizer, or if the token that ends (or
         begins) a document is ambiguous or missing.
         """
-        with _loading:
-            return _encoder(stage, read_tokenizer(stage.tokenizer))
+        return _encoder(stage, read_tokenizer(stage.tokenizer))
 
     def encode(self, texts: pa.Array | pa.ChunkedArray) -> pa.ListArray:
         """Return the ids of each text with the stage's BOS and EOS: list<element: int32 not null>.
@@ -252,9 +250,6 @@ def _common_names(added: "Collection[AddedToken]", names: Sequence[str]) -> list
         if found := [name for name in names if name in tokens and _TAGS.get(name) not in tokens]:
             return found
     return []
-
-
-_loading = Lock()  # otherwise two threads would load the same tokenizer
 
 
 @lru_cache(maxsize=2)  # a worker runs one recipe at a time; an encoder may take 500 MB
