@@ -22,3 +22,5 @@ def main() -> None:
         app.main()
     except KeyboardInterrupt:  # before a command has begun
         sys.exit(130)
+    finally:
+        gc.freeze()  # otherwise Python takes up to half a second to collect all objects before it exits
