@@ -7,8 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from etl import schemas
-from etl.audit.value_counts import count_rules
-from etl.delta.actions import string_scalar
+from etl.audit.value_counts import count_rules, sum_counts, with_verdict
 from etl.delta.table import Table
 from etl.errors import StorageError
 from etl.lake.open_table import open_table
@@ -94,10 +93,10 @@ def _changed_counts(
     for table, files, sign in ((tables[0], removed, -1), (tables[1], added, 1)):
         if "reason" not in table.schema.names or files.num_rows == 0:
             continue
-        is_kept = pc.equal(files["partition.verdict"], string_scalar("kept"))
-        total["kept"] += sign * sum_counts(files.filter(is_kept), "rows")
+        kept, rejected = (with_verdict(files, verdict) for verdict in schemas.VERDICTS)
+        total["kept"] += sign * sum_counts(kept, "rows")
         try:
-            rules = count_rules(table, files.filter(pc.invert(is_kept)))
+            rules = count_rules(table, rejected)
         except StorageError:  # vacuumed: the changes are known, but not the reasons
             return None
         for rule, count in rules.items():
@@ -107,8 +106,3 @@ def _changed_counts(
 
 def _without(files: pa.Table, others: pa.Table) -> pa.Table:
     return files.filter(pc.invert(pc.is_in(files["path"], others["path"].combine_chunks())))
-
-
-def sum_counts(files: pa.Table, column: str) -> int:
-    """Return the sum of a column of the file list; 0 if it does not have the column."""
-    return int(pc.sum(files[column]).as_py() or 0) if column in files.column_names else 0

@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 
 from etl import schemas, storage
 from etl.audit.report_records import LakeReport, RunCost, SourceReport, TableReport
-from etl.audit.value_counts import count_rules, count_values
-from etl.delta.actions import string_scalar, to_numpy
+from etl.audit.value_counts import count_rules, count_values, sum_counts, with_verdict
+from etl.delta.actions import to_numpy
 from etl.delta.data_file import read_columns
 from etl.delta.table import Table
 from etl.lake.quarantine import Quarantine
@@ -156,15 +156,15 @@ def _count_files(table: Table) -> _Files:
     name = table.url.rsplit("/", 1)[-1]
     for files in table.file_batches():
         counts.files += files.num_rows
-        counts.rows += _sum(files, "rows")
-        counts.size += _sum(files, "size")
+        counts.rows += sum_counts(files, "rows")
+        counts.size += sum_counts(files, "size")
         if name == "documents":
-            kept, rejected = _by_verdict(files)
-            counts.kept += _sum(kept, "rows")
+            kept, rejected = (with_verdict(files, verdict) for verdict in schemas.VERDICTS)
+            counts.kept += sum_counts(kept, "rows")
             counts.reasons.update(count_rules(table, rejected))
             counts.languages.update(count_values(table, "lang", kept))
-            _add_by_source(counts.by_source["rows"], files, "rows")
-            _add_by_source(counts.by_source["kept"], kept, "rows")
+            _add_files(counts.by_source["rows"], files, "rows")
+            _add_files(counts.by_source["kept"], kept, "rows")
         elif name == "tokens":
             _count_tokens(counts.by_source, table, files)
         elif name == "duplicates":
@@ -172,29 +172,27 @@ def _count_files(table: Table) -> _Files:
     return counts
 
 
-def _by_verdict(files: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Split data files of ``documents`` into those with kept and those with rejected rows."""
-    is_kept = pc.equal(files["partition.verdict"], string_scalar("kept"))
-    return files.filter(is_kept), files.filter(pc.invert(is_kept))
-
-
 def _count_tokens(counts: dict[str, Counter[str]], table: Table, files: pa.Table) -> None:
     """Count by input file: a data file has rows of one, unless ``etl optimize`` wrote it."""
     is_one = pc.equal(files["min.source"], files["max.source"])
     one, several = files.filter(is_one), files.filter(pc.invert(is_one))
-    _add_by_source(counts["tokenized"], one, "rows")
-    _add_by_source(counts["tokens"], one, "max.token_end")
+    _add_files(counts["tokenized"], one, "rows")
+    _add_files(counts["tokens"], one, "max.token_end")
     for path in several["path"].to_pylist():
-        rows = read_columns(storage.join(table.url, path), ["source", "num_tokens"])
-        sources = rows["source"].combine_chunks().dictionary_encode()
-        lengths = rows["num_tokens"].cast(pa.int64()).combine_chunks()
-        names, numbers = sources.dictionary.to_pylist(), to_numpy(sources.indices, np.int32)
-        tokens = np.bincount(numbers, to_numpy(lengths, np.int64)).astype(np.int64)
-        counts["tokenized"].update(dict(zip(names, np.bincount(numbers).tolist(), strict=True)))
-        counts["tokens"].update(dict(zip(names, tokens.tolist(), strict=True)))
+        _add_rows(counts, read_columns(storage.join(table.url, path), ["source", "num_tokens"]))
 
 
-def _add_by_source(counts: Counter[str], files: pa.Table, column: str) -> None:
+def _add_rows(counts: dict[str, Counter[str]], rows: pa.Table) -> None:
+    """Count the documents and tokens of a data file with rows of several input files."""
+    sources = rows["source"].combine_chunks().dictionary_encode()
+    lengths = rows["num_tokens"].cast(pa.int64()).combine_chunks()
+    names, numbers = sources.dictionary.to_pylist(), to_numpy(sources.indices, np.int32)
+    tokens = np.bincount(numbers, to_numpy(lengths, np.int64)).astype(np.int64)
+    counts["tokenized"].update(dict(zip(names, np.bincount(numbers).tolist(), strict=True)))
+    counts["tokens"].update(dict(zip(names, tokens.tolist(), strict=True)))
+
+
+def _add_files(counts: Counter[str], files: pa.Table, column: str) -> None:
     """Add a count of each data file to that of its input file."""
     values = files[column].to_pylist()
     for source, value in zip(files["min.source"].to_pylist(), values, strict=True):
@@ -223,7 +221,3 @@ def _sorted(counts: Mapping[str, int] | Mapping[str | None, int]) -> dict[str, i
     """Sort counts, most frequent first and ties by name."""
     named = {"none" if name is None else name: count for name, count in counts.items()}
     return dict(sorted(named.items(), key=lambda item: (-item[1], item[0])))
-
-
-def _sum(files: pa.Table, column: str) -> int:
-    return int(pc.sum(files[column]).as_py() or 0)

@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from etl import schemas, storage
-from etl.audit.diff import Difference, diff, sum_counts
+from etl.audit.diff import Difference, diff
 from etl.audit.trace import trace
 from etl.audit.trace_records import Trace
+from etl.audit.value_counts import sum_counts
 from etl.errors import one_line
 from etl.html.card import Card, cards_html
 from etl.lake.open_table import open_table

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from etl import schemas, storage
 from etl.audit.sampled_rows import KEY, read_documents, read_keyed, shuffled_files
 from etl.audit.shown_documents import Documents, ShownDocument
+from etl.audit.value_counts import with_verdict
 from etl.delta.table import Table
 from etl.errors import TableError, nearest_names
 from etl.html.card import CardList
@@ -61,7 +62,7 @@ def _candidate_files(table: Table, verdict: str | None, reason: str | None) -> p
     files = table.data_files(["path", "rows", "partition.verdict", "min.reason", "max.reason"])
     wanted = "rejected" if reason is not None and verdict is None else verdict
     if wanted is not None:
-        files = files.filter(pc.equal(files["partition.verdict"], wanted))
+        files = with_verdict(files, wanted)
     if reason is not None:
         # A reason may continue after the rule: all begin with the text, and sort before its last successor.
         low, high = files["min.reason"], files["max.reason"]

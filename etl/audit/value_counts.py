@@ -1,4 +1,4 @@
-"""Count the values of a column by the statistics in the log; read the column of the other data files."""
+"""Count over lists of data files: rows, and values of a column, which is read where statistics do not say."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from etl import schemas, storage
+from etl.delta.actions import string_scalar
 from etl.delta.table import Table
 
 _THREADS = 8  # they wait for storage more than they compute
@@ -20,6 +21,16 @@ def iterate_rows(files: pa.Table) -> Iterator[dict[str, Any]]:
     """Yield the rows of a file list as dictionaries, a batch of which is held at a time."""
     for start in range(0, files.num_rows, _FILES_PER_BATCH):
         yield from files.slice(start, _FILES_PER_BATCH).to_pylist()
+
+
+def sum_counts(files: pa.Table, column: str) -> int:
+    """Return the sum of a column of the file list; 0 if it does not have the column."""
+    return int(pc.sum(files[column]).as_py() or 0) if column in files.column_names else 0
+
+
+def with_verdict(files: pa.Table, verdict: str) -> pa.Table:
+    """Return the data files of ``documents`` with kept or with rejected rows."""
+    return files.filter(pc.equal(files["partition.verdict"], string_scalar(verdict)))
 
 
 def count_values(table: Table, column: str, files: pa.Table) -> Counter[str | None]:

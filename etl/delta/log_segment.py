@@ -149,7 +149,7 @@ def read_commit_files(
         return content
 
     with ThreadPoolExecutor(_THREADS) as pool:
-        # To start threads takes longer than to read local files.
+        # Starting threads takes longer than reading local files.
         read_all = map if storage.is_local(url) else pool.map
         for start in range(0, len(names), _THREADS):
             chunk = names[start : start + _THREADS]

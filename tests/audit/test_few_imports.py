@@ -31,6 +31,8 @@ print(*sorted(unneeded & {*sys.modules}))
         ("verify", "LAKE"),
         ("trace", "LAKE", "--source", "SOURCE", "--row", "ROW"),
         ("show", "LAKE/documents"),
+        ("diff", "LAKE/documents", "0", "1"),
+        ("sample", "LAKE", "--verdict", "kept"),
         ("tune", "LAKE", "--set", "gopher_quality.min_words=80"),
     ],
     ids=lambda words: words[0],

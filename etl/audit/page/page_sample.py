@@ -11,6 +11,7 @@ from etl import schemas
 from etl.audit.sampled_rows import sample_rows
 from etl.audit.shown_documents import Documents
 from etl.audit.tune.rejudge import columns_of
+from etl.audit.value_counts import with_verdict
 
 MAX_ROWS: Final = 60_000
 """Rows read of each verdict; shares are then exact to about half a percentage point."""
@@ -48,7 +49,7 @@ def read_sample(documents: Documents, seed: int = 0) -> PageSample:
     files = table.data_files(["path", "rows", "partition.verdict"])
     parts = []
     for verdict in schemas.VERDICTS:
-        of_verdict = files.filter(pc.equal(files["partition.verdict"], verdict))
+        of_verdict = with_verdict(files, verdict)
         total = pc.sum(of_verdict["rows"]).as_py() or 0
         rows = sample_rows(
             table, of_verdict, columns, rows=MAX_ROWS, max_files=_MAX_FILES, seed=seed
