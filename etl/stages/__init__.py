@@ -1,7 +1,7 @@
 """The stages that a recipe can use: the union ``AnyStage``, and from it the classes by kind.
 
 A new stage is a file with its class, a line in the union, and a golden pair in ``tests/stages/golden``.
-Everything else finds it through the union: recipes, JSON Schema, hints, plans, costs, tune, docs.
+Everything else finds it through the union: recipes, JSON Schema, hints, plans, tune, docs.
 """
 
 from typing import Annotated, Final, get_args
