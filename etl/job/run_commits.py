@@ -8,9 +8,9 @@ from typing import Any, Final, Literal
 
 from etl import schemas
 from etl.compute.usage import UsageMeter
+from etl.dedup.reference_lakes import ReferenceLake
 from etl.delta.table import Table
 from etl.errors import LimitError, TokenlakeError, error_line
-from etl.job.plan import Plan
 from etl.job.progress import RunReport
 from etl.lake.keys_table import KeysTable
 from etl.lake.known_files import HeldFiles
@@ -27,7 +27,7 @@ from etl.lake.quarantine import Quarantine, Quarantined
 from etl.lake.stage_costs import StageCost, stage_costs, total_counts
 from etl.lake.table_specs import SPECS
 from etl.lake.work_units import WorkResult
-from etl.recipe.recipe import STEPS, Step
+from etl.recipe.recipe import STEPS, Recipe, Step
 from etl.sources import Split
 from etl.stages.tokenize import Encoder, Tokenize
 
@@ -41,9 +41,9 @@ _NO_COUNTS: Final = schemas.Counts()
 class RunCommits:
     """The commits of one run and the report about them."""
 
-    def __init__(self, plan: Plan, ledgers: Mapping[Step, Ledger]) -> None:
-        self._recipe = plan.recipe
-        self._others = plan.others
+    def __init__(self, recipe: Recipe, ledgers: Mapping[Step, Ledger]) -> None:
+        """``ledgers`` may be replaced when the run plans again."""
+        self._recipe = recipe
         self._ledgers = ledgers
         self.report = RunReport(self._recipe.name, str(self._recipe.lake), uuid.uuid4().hex[:12])
         self._notes = Quarantine(str(self._recipe.lake))
@@ -227,15 +227,22 @@ class RunCommits:
         *,
         action: Literal["append", "rebuild", "arrival", "optimize"] = "append",
         fingerprint: str | None = None,
+        others: Iterable[ReferenceLake] = (),
     ) -> Describe:
         """Return a function that describes a commit with these counts, called once its entries are known.
 
-        ``fingerprint`` is that of the table, by default the recipe's.
+        ``fingerprint`` is that of the table, by default the recipe's. ``others`` are read as well.
         """
         fields: dict[str, Any] = {"counts": counts, "action": action}
         if fingerprint is not None:
             fields["fingerprint"] = fingerprint
-        return lambda entries, generation: self._record(step, entries, generation, **fields)
+        tables = [table for other in others for table in other.tables()]
+
+        def describe(entries: Sequence[LedgerEntry], generation: int) -> dict[str, Any]:
+            read = self._input_tables(step) + tables
+            return self._record(step, entries, generation, input_tables=read, **fields)
+
+        return describe
 
     def _record(
         self,
@@ -272,13 +279,11 @@ class RunCommits:
         """Return the tables that a step reads, in their current versions."""
         ledgers = ((name, self._ledgers[name]) for name in self._recipe.steps)
         tables = (ledger.table for name, ledger in ledgers if name in SPECS[step].made_from)
-        own = [
+        return [
             schemas.InputTable(name=t.url.rsplit("/", 1)[-1], url=t.url, version=t.version)
             for t in tables
             if t is not None
         ]
-        others = self._others if step == "duplicates" else ()
-        return own + [table for other in others for table in other.tables()]
 
 
 def _num_bytes(entries: Sequence[LedgerEntry]) -> int:

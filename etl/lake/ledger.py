@@ -12,7 +12,8 @@ these kinds of ``txn``:
                           address (``etl.lake.input_log``); 0: its rows were dropped
 - ``stamp:<hash>``        the fingerprint (63 bits) that the file with a name had when it was last compared,
                           if it is not the one in its identity
-- ``content:<size><sample>``  the identity of an input file, by its size (12 digits) and its sample (20)
+- ``content:<hash>``      the identity of an input file, by its size (10 digits), its sample (10 digits) and
+                          the identity (12 digits)
 - ``part:<hash><start>``  a unit of work that is a part of an input file: where the part ends, 0 for the end
                           of the file. The hash is that of the identity (20 digits), the start has 12 digits
 - ``rows:<key>``          the digest of the input rows of a unit of work
