@@ -26,9 +26,7 @@ class InputFile(_Record):
     fingerprint: str
     rows: int  # records that the commit read from it; negative if a repair dropped them
     version: int | None = None  # version of the Delta table that it is a data file of
-    same_as: str | None = (
-        None  # the address of rows that the lake holds: the file is a copy, or was moved
-    )
+    same_as: str | None = None  # the address of its rows, if it was copied, moved or touched
 
 
 class InputTable(_Record):

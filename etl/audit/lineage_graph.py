@@ -91,7 +91,7 @@ def graph(table_url: str, version: int | None = None) -> Node:
         rows=sum_counts(table.data_files(), "rows"),
         commits=commits,
         tables=tuple(graph(storage.join(lake, n), v) for n, v in inputs.items()),
-        files=tuple(live_inputs(versions).values()),
+        files=tuple(live_inputs(versions).files().values()),
         others=tuple(others.values()),
         schema=tuple((field.name, str(field.type)) for field in table.schema),
     )

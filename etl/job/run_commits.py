@@ -117,7 +117,7 @@ class RunCommits:
     def _report_names(self, committed: Sequence[LedgerEntry]) -> None:
         """Report the copies and moved files among committed entries."""
         for file in self._names_of(committed):
-            if file.same_as is not None:
+            if file.same_as is not None and file.same_as != file.uri:
                 self.report.add_name(file.uri, file.same_as)
 
     def count_duplicates(self, entries: Sequence[LedgerEntry], counts: schemas.Counts) -> None:

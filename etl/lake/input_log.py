@@ -6,7 +6,8 @@ the file is moved, copied or touched.
 """
 
 import hashlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,6 +30,14 @@ def digest(*parts: object) -> str:
 def int63(hexdigest: str) -> int:
     """Return the first 63 bits of a hash: Delta's versions are signed."""
     return int(hexdigest[:16], 16) >> 1
+
+
+class ReadPart(NamedTuple):
+    """A part of a file that was read, and the digest of its rows."""
+
+    start: int
+    stop: int | None
+    rows: int | None
 
 
 class InputLog:
@@ -92,6 +101,13 @@ class InputLog:
     def rows_digest(self, identity: int, start: int, stop: int | None) -> int | None:
         """Return the digest of the rows of a part that was read."""
         return self._transactions.get(f"rows:{self._key(identity, start, stop)}")
+
+    def digests(self, identity: int) -> Iterator[ReadPart]:
+        """Yield the parts of a file that the table holds, with the digests of their rows."""
+        for part in self.parts([identity]).get(identity, ()):
+            if part.is_done:
+                rows = self.rows_digest(identity, part.start, part.stop)
+                yield ReadPart(part.start, part.stop, rows)
 
     def with_sizes(self, sizes: Collection[int]) -> dict[int, list[tuple[str, int]]]:
         """Return the known contents of files of some sizes: the samples with the identities of the files."""

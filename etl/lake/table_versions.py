@@ -94,13 +94,19 @@ class LiveInputs:
     def __init__(self) -> None:
         self.generation: int | None = None  # None: no record was added
         self._files: dict[str, tuple[int, str, int, int | None]] = {}  # the fields after ``uri``
+        self.names: dict[str, list[schemas.InputFile]] = {}
+        """The other names of files by address, and the times with which they were listed, oldest first."""
 
     def add(self, record: schemas.Lineage) -> None:
         """Add the record of the next commit."""
         if record.generation != self.generation:
             self.generation = record.generation
             self._files.clear()
+            self.names.clear()
         for file in record.input_files:
+            if file.same_as is not None:
+                self.names.setdefault(file.same_as, []).append(file)
+                continue
             before = self._files.pop(file.uri, None)
             if file.fingerprint:
                 rows = file.rows + (before[2] if before is not None else 0)
@@ -110,23 +116,29 @@ class LiveInputs:
         """Return the rows of each input file by URI."""
         return {uri: rows for uri, (_, _, rows, _) in self._files.items()}
 
+    def recorded(self, address: str) -> list[schemas.InputFile]:
+        """Return a file by all its names, the newest first."""
+        first = [self._file(address)] if address in self._files else []
+        return [*reversed(self.names.get(address, ())), *first]
+
     def files(self) -> dict[str, schemas.InputFile]:
         """Return the input files by URI, each with all rows read from it."""
-        return {
-            uri: schemas.InputFile(
-                uri=uri, size=size, fingerprint=fingerprint, rows=rows, version=version
-            )
-            for uri, (size, fingerprint, rows, version) in sorted(self._files.items())
-        }
+        return {uri: self._file(uri) for uri in sorted(self._files)}
+
+    def _file(self, uri: str) -> schemas.InputFile:
+        size, fingerprint, rows, version = self._files[uri]
+        return schemas.InputFile(
+            uri=uri, size=size, fingerprint=fingerprint, rows=rows, version=version
+        )
 
 
-def live_inputs(versions: Sequence[Version]) -> dict[str, schemas.InputFile]:
-    """Return the input files behind the rows of a table by URI; ``versions`` are newest first."""
+def live_inputs(versions: Sequence[Version]) -> LiveInputs:
+    """Return the input files behind the rows of a table; ``versions`` are newest first."""
     inputs = LiveInputs()
     for version in reversed(versions):
         if version.lineage is not None:
             inputs.add(version.lineage)
-    return inputs.files()
+    return inputs
 
 
 def added_in(table: Table, path: str, candidates: Sequence[Version]) -> Version | None:

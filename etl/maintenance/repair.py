@@ -36,6 +36,7 @@ from etl.delta.table import Table
 from etl.errors import TableError
 from etl.lake import leases, releases
 from etl.lake.epochs import drop_all, open_lake, start_epoch
+from etl.lake.input_locations import find_input
 from etl.lake.ledger import Drop, Ledger, find_ledger, key_of
 from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.table_specs import DUPLICATES, SPECS, open_tables
@@ -222,7 +223,8 @@ class _Undo:
             if ledger is not None:
                 self.tables[name] = _TableUndo(ledger, table)
         self._lake = open_lake(lake, (undo.ledger for undo in self.tables.values()))
-        self._inputs = live_inputs(read_versions(tables["documents"]))
+        inputs = live_inputs(read_versions(tables["documents"]))
+        self._inputs, self._recorded = inputs.files(), inputs.recorded
         self._units = {unit.key: unit for unit in kept_units(tables["documents"])}
 
     def _undo_tables(self) -> None:
@@ -250,7 +252,8 @@ class _Undo:
         sources = {str(file["path"]): str(file["min.source"]) for file in undo.files()}
         for problem in self._problems("documents"):
             source = sources[str(problem.file)]
-            if why := _why_unreadable(source, self._inputs):
+            _, why = find_input(self._recorded(source), source)
+            if why is not None:
                 self.left.append(UnrepairedProblem(problem=problem, why=why))
             else:
                 self.sources.add(source)
@@ -363,19 +366,3 @@ def _in_releases(lake: str, damaged: Iterable[Problem]) -> Iterator[Problem]:
 def _may_hold(file: Mapping[str, Any], units: Iterable[WorkUnit]) -> bool:
     """Return whether a data file of duplicates may hold rows of some units."""
     return any(file["min.source"] <= unit.source <= file["max.source"] for unit in units)
-
-
-def _why_unreadable(source: str, inputs: Mapping[str, schemas.InputFile]) -> str | None:
-    """Return why an input file cannot be read again; None if it can."""
-    if source not in inputs:
-        return f"no lineage record lists its input file {source}"
-    info = storage.file_info(source)
-    if info is None:
-        return f"its input file no longer exists: {source}"
-    recorded = inputs[source]
-    is_same = info.fingerprint == recorded.fingerprint
-    if recorded.version is not None:  # data files of Delta tables do not change
-        is_same = info.size == recorded.size
-    if not is_same:
-        return f"its input file has changed: {source} (run the recipe with --replace-changed)"
-    return None

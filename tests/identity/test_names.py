@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from upath import UPath
 
+import etl
 from etl import storage
 from etl.audit.lake_status import lake_status
 from etl.audit.verify.verify import verify
@@ -41,7 +42,9 @@ def test_a_moved_file_keeps_its_rows(folder: SourceFolder, split_bytes: int) -> 
     assert report.copies == {storage.normalize(str(moved)): storage.normalize(str(a))}
     assert rows(str(folder.lake), "documents") == before
     assert not make_plan(folder.recipe).has_work()
-    assert verify(str(folder.lake)) == []
+    assert verify(str(folder.lake), sources=True) == []
+    [trace] = etl.trace(str(folder.lake), source=str(a), row=1)
+    assert trace.names == [storage.normalize(str(moved))]
 
 
 @pytest.mark.parametrize("split_bytes", [SMALL, 1 << 20])
@@ -189,6 +192,22 @@ def test_other_content_of_the_same_size_and_time_is_noticed(
         folder.run()
     folder.run(replace_changed=True)
     folder.check(["BBBB"])
+
+
+def test_verify_compares_the_input_files(folder: SourceFolder) -> None:
+    files = [folder.write(f"{name}.jsonl", [f"{name} one", f"{name} two"]) for name in "abcd"]
+    folder.run()
+    files[1].unlink()
+    files[2].write_text(files[2].read_text().replace("one", "two"))
+    files[3].write_bytes(files[3].read_bytes())
+    assert verify(str(folder.lake)) == []
+    problems = [problem.what for problem in verify(str(folder.lake), sources=True)]
+    assert len(problems) == 3
+    assert "no longer exists" in problems[0]
+    assert "has changed" in problems[1]
+    folder.run(replace_changed=True)  # d.jsonl was only touched
+    [problem] = verify(str(folder.lake), sources=True)
+    assert "b.jsonl: its input file no longer exists" in problem.what
 
 
 @pytest.mark.local_only
