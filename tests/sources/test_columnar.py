@@ -277,6 +277,36 @@ def test_a_large_file_is_cut_into_pieces_of_about_the_requested_size(tmp_path) -
     ]
 
 
+_GROUPS = st.lists(
+    st.lists(
+        st.tuples(
+            st.none() | st.sampled_from(["a", "ä" * 9, "x" * 600]),
+            st.none() | st.lists(st.none() | st.sampled_from(["one", "two"]), max_size=3),
+        ),
+        max_size=4,
+    ),
+    max_size=30,
+)
+
+
+@given(_GROUPS, st.sampled_from([1, 900, 1 << 20]), st.sampled_from([1, 3000, 1 << 20]))
+def test_small_row_groups_have_the_rows_of_the_file(
+    tmp_path_factory, groups, split_bytes, batch_bytes
+) -> None:
+    path = tmp_path_factory.mktemp("groups") / "a.parquet"
+    schema = pa.schema({"text": pa.string(), "tags": pa.list_(pa.string())})
+    with pq.ParquetWriter(path, schema) as writer:
+        for rows in groups:
+            texts, tags = [text for text, _ in rows], [each for _, each in rows]
+            writer.write_table(pa.table({"text": texts, "tags": tags}, schema))
+    source = Source(path=str(path), split_bytes=split_bytes, metadata="all")
+    found = _rows(source, batch_bytes)
+    assert [row["row"] for row in found] == list(range(sum(map(len, groups))))
+    assert [(row["text"], json.loads(row["metadata"])["tags"]) for row in found] == [
+        row for rows in groups for row in rows
+    ]
+
+
 # Delta
 
 
