@@ -70,12 +70,12 @@ def test_records_become_rows(tmp_path, name: str) -> None:
     assert [json.loads(row.pop("metadata")) for row in rows] == [
         {
             "price": "1.50",
-            "raw": "\ufffd",
+            "raw": "ff",
             "score": 0.5,
             "tags": ["a"],
             "when": "2024-01-02 00:00:00.000000Z",
         },
-        {"price": None, "raw": "ok", "score": "nan", "tags": None, "when": None},
+        {"price": None, "raw": "6f6b", "score": "nan", "tags": None, "when": None},
     ]
     uri = f"file://{path}"
     assert rows == [
@@ -134,10 +134,11 @@ def test_text_columns_of_any_type_are_read(tmp_path, name: str, kind: pa.DataTyp
         texts = pa.array(["ä", "b", None, "ä"], kind.value_type).dictionary_encode().cast(kind)
     else:
         texts = pa.array(["ä", "b", None, "ä"]).cast(kind)
-    path = _write(pa.table({"text": texts, "id": texts}), tmp_path / name)
+    path = _write(pa.table({"text": texts, "url": texts}), tmp_path / name)
     for batch_bytes in (1, 1 << 20):
-        rows = _rows(Source(path=path, columns=Columns(id="id")), batch_bytes)
-        assert [row["text"] for row in rows] == [row["id"] for row in rows] == ["ä", "b", None, "ä"]
+        rows = _rows(Source(path=path, columns=Columns(url="url")), batch_bytes)
+        assert [row["text"] for row in rows] == ["ä", "b", None, "ä"]
+        assert [row["url"] for row in rows] == ["ä", "b", None, "ä"]
 
 
 @pytest.mark.parametrize("kind", [pa.large_string(), pa.string_view(), pa.large_binary()], ids=str)
@@ -170,7 +171,7 @@ def test_a_slice_at_an_offset_beyond_32_bits_is_read(tmp_path) -> None:
         (pa.array([True, None]), ["true", None]),
         (pa.array([date(2024, 1, 2), None]), ["2024-01-02", None]),
         (pa.array([b"\x00\xff", None], pa.binary(2)), ["00ff", None]),
-        (pa.array([b"a\xff", None]), ["a\ufffd", None]),
+        (pa.array([b"a\xff", None]), ["61ff", None]),
         (pa.array([[1, 2], None]), ["[1,2]", None]),
         (pa.nulls(2), [None, None]),
     ],

@@ -21,7 +21,7 @@ from etl.sources.formats.parquet_footer import Chunk, Column
 
 _DICTIONARY_PAGE = 2
 _DATA_PAGES = {0: (5, 2), 3: (8, 4)}
-"""The kind of a data page -> the field of its own header, and the field of the encoding in that."""
+"""The kind of a data page -> the field of its data page header, and the field of the encoding in that."""
 _PAGE_HEADERS = (5, 8)
 _DICTIONARY_ENCODINGS = (2, 8)
 _DELTA_ENCODINGS, _DELTA_BYTE_ARRAY = (5, 6, 7), 7
