@@ -63,7 +63,7 @@ def sniff_format(uri: str) -> Format | None:
 
 
 def _from_parquet(opened: pa.NativeFile, max_records: int, file: Split) -> Iterator[Record]:
-    content = pq.ParquetFile(opened, pre_buffer=False)
+    content = pq.ParquetFile(opened, pre_buffer=False, page_checksum_verification=True)
     for batch in content.iter_batches(batch_size=max_records, use_threads=False):
         for record in _records(batch):
             yield {**record, **dict(file.partition)}

@@ -28,7 +28,9 @@ class Columns(Settings):
     text: _Text = "text"
     """The column that holds the text."""
     id: _Text | None = None
-    """The column that holds your own id of a document; null if there is none."""
+    """The column that holds your own id of a document; null if there is none. Bytes become hexadecimal, UUIDs
+    their usual form, numbers their digits (1 and "1" are the same id), other values JSON. A row whose id is
+    not valid UTF-8 is rejected."""
     url: _Text | None = None
     """The column that holds the URL; null if there is none."""
 
@@ -49,7 +51,8 @@ class Source(Settings):
     columns: Annotated[Columns, Field(strict=False)] = Columns()
     """The columns to read. WARC and plain text files have no columns: their text, id and URL are known."""
     metadata: Annotated[Literal["all"] | tuple[_Text, ...], BeforeValidator(_as_tuple)] = ()
-    """Other input columns to keep, as one JSON object per row with sorted keys."""
+    """Other input columns to keep, as one JSON object per row with sorted keys. Bytes become hexadecimal, and
+    points in time UTC. A row with a string that is not valid UTF-8 is rejected."""
     version: Annotated[int, Field(ge=0)] | None = None
     """The version of a Delta table. null: the newest."""
     copies: Literal["once", "keep"] = "once"

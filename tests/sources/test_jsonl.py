@@ -92,12 +92,33 @@ def test_metadata_has_the_named_keys_or_is_null(tmp_path) -> None:
         ("true", "true"),
         ("null", None),
         ("[1, 2]", "[1,2]"),
-        ('"\\ud800x"', "\ufffdx"),
+        ("1.0", "1.0"),
+        ("9007199254740993", "9007199254740993"),
     ],
 )
 def test_an_id_of_any_type_becomes_text(tmp_path, value: str, text: str | None) -> None:
     content = b'{"text": "a", "id": %s}' % value.encode()
     assert _read(tmp_path, content, columns=Columns(id="id"))[0]["id"] == text
+
+
+@pytest.mark.parametrize("value", ["1e16", "1e400", "NaN", "9007199254740993.0"])
+def test_a_number_that_may_be_rounded_is_not_an_id(tmp_path, value: str) -> None:
+    content = b'{"text": "a", "id": %s}' % value.encode()
+    [row] = _read(tmp_path, content, columns=Columns(id="id"))
+    assert row["reason"] == "source.malformed"
+    assert "is not exact" in json.loads(row["metadata"])["error"]
+
+
+@pytest.mark.parametrize("field", ["id", "url", "metadata"])
+@pytest.mark.parametrize("value", [b"\xff", b"\\ud800"])
+def test_a_record_with_a_string_that_is_not_unicode_is_rejected(tmp_path, field, value) -> None:
+    key = "k" if field == "metadata" else field
+    content = b'{"text": "a", "%s": "b%s"}\n{"text": "c"}' % (key.encode(), value)
+    columns = Columns(id="id", url="url")
+    rows = _read(tmp_path, content, columns=columns, metadata=("k",))
+    assert [row["reason"] for row in rows] == ["source.invalid_utf8", None]
+    assert [(row["id"], row["url"], row["text"]) for row in rows[:1]] == [(None, None, None)]
+    assert f"of the {field} is not UTF-8" in json.loads(rows[0]["metadata"])["error"]
 
 
 @pytest.mark.parametrize(

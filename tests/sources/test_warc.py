@@ -481,3 +481,11 @@ def test_pages_of_a_crawl_are_read(data) -> None:
     assert metadata.pop('{"charset":"utf-8"}') == 2037  # three pages contain U+FFFD
     assert metadata.total() == 3
     assert [row["url"] for row in pages] == [row["url"] for row in texts]
+
+
+def test_a_record_whose_url_is_not_utf8_is_rejected(tmp_path) -> None:
+    content = b"".join([response(1), response(2).replace(b"example.org/2", b"example.org/\xff")])
+    good, bad = _read(tmp_path, content)
+    assert (good["url"], good["reason"]) == ("https://example.org/1", None)
+    assert (bad["url"], bad["reason"]) == (None, "source.invalid_utf8")
+    assert "byte 0xff at character 20 of the url" in json.loads(bad["metadata"])["error"]

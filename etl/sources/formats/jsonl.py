@@ -108,9 +108,14 @@ def _add_line(line: str, row: int, source: Source, buffer: RecordBuffer) -> None
     if not (text is None or isinstance(text, str)):
         error_text = f"the value of {columns.text!r} is {type(text).__name__}, not a string"
         return buffer.reject(row, "malformed", error_text, raw=line)
-    record_id = None if columns.id is None else to_text(record.get(columns.id))
-    url = None if columns.url is None else to_text(record.get(columns.url))
-    return buffer.add(row, text, id=record_id, url=url, metadata=_metadata(record, source))
+    try:
+        record_id = None if columns.id is None else to_text(record.get(columns.id))
+        url = None if columns.url is None else to_text(record.get(columns.url))
+    except ValueError as error:
+        buffer.reject(row, "malformed", str(error), raw=line)
+    else:
+        buffer.add(row, text, id=record_id, url=url, metadata=_metadata(record, source))
+    return None
 
 
 def _metadata(record: dict[str, Any], source: Source) -> str | None:

@@ -89,7 +89,7 @@ class _Reader:
             return self._skip_damage(
                 Record(header=_excerpt(self._buffer), error=error, offset=offset)
             )
-        header = self._buffer[:end].decode("utf-8", "replace").strip()
+        header = self._buffer[:end].decode("utf-8", "surrogateescape").strip()
         record = Record(header=header, fields=_fields(header), offset=offset)
         length = record.fields.get("content-length", "")
         if not (length.isascii() and length.isdigit() and len(length) < 19):
