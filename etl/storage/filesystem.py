@@ -17,6 +17,7 @@ from typing import Any, Final
 import fsspec
 
 from etl.errors import StorageError
+from etl.storage.range_checks import watch_http, watch_s3
 from etl.storage.urls import get_protocol, is_local, split_authority
 from etl.storage.usage import counting_session
 
@@ -53,6 +54,12 @@ _VARIABLES: Final = {
 }
 """Protocol -> the environment variables with credentials."""
 
+_SESSION_OPTIONS: Final = {
+    **dict.fromkeys(("http", "https"), "client_kwargs"),
+    **dict.fromkeys(("gs", "gcs"), "session_kwargs"),
+}
+"""Protocol -> the option of its client for the sessions of aiohttp."""
+
 _NEED_A_LOGIN: Final = ("ftp", "sftp", "ssh", "smb", "hdfs", "webhdfs")
 """Protocols of fsspec that the environment cannot configure."""
 
@@ -66,6 +73,26 @@ def filesystem(url: str, *, retry: bool = True) -> fsspec.AbstractFileSystem:
     for the protocol is installed, or if the environment is for another account than the URL.
     """
     protocol = get_protocol(url)
+    hint = "local paths and s3:// work; for gs:// pip install 'tokenlake[gs]', for az:// 'tokenlake[az]'"
+    if protocol in _NEED_A_LOGIN:
+        raise StorageError(f"no filesystem for {protocol}://", where=url, hint=hint)
+    try:
+        fs = fsspec.filesystem(protocol, **_client_options(url, retry=retry))
+    except (ImportError, ValueError) as error:
+        what = f"no filesystem for {protocol}:// ({error})"
+        raise StorageError(what, where=url, hint=hint) from error
+    if protocol in ("s3", "s3a") and fs.session is None:  # it has sent no request yet
+        fs.session = counting_session()
+        watch_s3(fs.session)
+    if fs.async_impl:
+        _keep_after_fork(fs)
+    if not retry and hasattr(fs, "retries"):
+        fs.retries = 1  # its options differ, so fsspec does not share this instance with others
+    return fs
+
+
+def _client_options(url: str, *, retry: bool) -> dict[str, Any]:
+    protocol = get_protocol(url)
     options: dict[str, Any] = {}
     if protocol in ("s3", "s3a"):
         client = {"region_name": region} if (region := os.environ.get("AWS_REGION")) else {}
@@ -74,24 +101,12 @@ def filesystem(url: str, *, retry: bool = True) -> fsspec.AbstractFileSystem:
             options["config_kwargs"] = {"retries": {"total_max_attempts": 1}}
     if protocol in ("az", "abfs", "abfss"):
         options = _azure_account(url)
+    if protocol in _SESSION_OPTIONS:
+        options[_SESSION_OPTIONS[protocol]] = {"trace_configs": [watch_http()]}
     # A cached listing may be out of date, and the cache is not thread-safe.
     if protocol in CREATE_ONLY_OPTIONS:
         options["use_listings_cache"] = False
-    hint = "local paths and s3:// work; for gs:// pip install 'tokenlake[gs]', for az:// 'tokenlake[az]'"
-    if protocol in _NEED_A_LOGIN:
-        raise StorageError(f"no filesystem for {protocol}://", where=url, hint=hint)
-    try:
-        fs = fsspec.filesystem(protocol, **options)
-    except (ImportError, ValueError) as error:
-        what = f"no filesystem for {protocol}:// ({error})"
-        raise StorageError(what, where=url, hint=hint) from error
-    if protocol in ("s3", "s3a") and fs.session is None:  # it has sent no request yet
-        fs.session = counting_session()
-    if fs.async_impl:
-        _keep_after_fork(fs)
-    if not retry and hasattr(fs, "retries"):
-        fs.retries = 1  # its options differ, so fsspec does not share this instance with others
-    return fs
+    return options
 
 
 @cache
