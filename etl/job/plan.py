@@ -126,7 +126,8 @@ def plan_work(
     _check_foreign_changes(recipe, ledgers, begin)
     documents = ledgers["documents"]
     is_new = "documents" in begin
-    listing = list_source(recipe.source, None if is_new else _read_before(recipe, documents))
+    before = None if is_new else _read_before(recipe, documents)
+    listing = list_source(recipe.source, before, lake=str(recipe.lake))
     splits = SpilledList(listing.splits)
     todo, changed = splits, dict(listing.removed)
     if not is_new:

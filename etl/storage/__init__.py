@@ -22,15 +22,18 @@ from etl.storage.filesystem import (
     delta_options,
     endpoint_of,
     filesystem,
+    location_of,
     store_timeout,
 )
 from etl.storage.listing import (
     FileInfo,
+    Listing,
     file_info,
     file_size,
     file_sizes,
     find_files,
     is_folder,
+    list_pattern,
     walk_files,
 )
 from etl.storage.urls import (
@@ -47,6 +50,7 @@ from etl.storage.urls import (
 
 __all__ = [
     "FileInfo",
+    "Listing",
     "access_hint",
     "check_conditional_writes",
     "convert_write_errors",
@@ -63,7 +67,9 @@ __all__ = [
     "is_glob",
     "is_local",
     "join",
+    "list_pattern",
     "local_path",
+    "location_of",
     "normalize",
     "open_atomic_output",
     "open_input",
