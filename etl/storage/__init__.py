@@ -22,6 +22,7 @@ from etl.storage.filesystem import (
     delta_options,
     endpoint_of,
     filesystem,
+    glob_pattern,
     location_of,
     store_timeout,
 )
@@ -63,6 +64,7 @@ __all__ = [
     "filesystem",
     "find_files",
     "get_protocol",
+    "glob_pattern",
     "is_folder",
     "is_glob",
     "is_local",

@@ -278,6 +278,8 @@ def _file_info(url: str, path: str, entry: dict[str, Any]) -> FileInfo:
 
 def _uri(url: str, path: str) -> str:
     """Return the URL of a path of the client's, found below a URL."""
+    if get_protocol(url) in ("http", "https"):  # the client's path is the URL
+        return path
     authority = split_authority(url)[0]
     if "@" in authority:  # the client's path starts with the container, without the account
         return join(authority, path.partition("/")[2])

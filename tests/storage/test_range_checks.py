@@ -157,6 +157,14 @@ def test_no_row_is_read_from_a_wrong_range(server: RangeServer, name: str) -> No
             pytest.fail(f"{fault}: {read()} rows")
 
 
+def test_a_source_on_a_web_server_is_read(server: RangeServer) -> None:
+    server.objects["a.jsonl"] = FILES["a.jsonl"]
+    source = Source(path=f"{server.endpoint}/bucket/a.jsonl")
+    (split,) = list_splits(source)
+    assert split.uri == source.path
+    assert sum(batch.num_rows for batch in read_split(split, source)) == 2000
+
+
 def test_a_footer_is_not_read_from_a_wrong_range(server: RangeServer) -> None:
     server.objects["d.parquet"] = FILES["d.parquet"]
     size, ranges = len(FILES["d.parquet"]), Ranges(Remote())
