@@ -67,11 +67,11 @@ def list_pattern(pattern: str) -> Listing:
     """Return the files of ``find_files`` and the Delta tables among them; raises the same errors."""
     url = normalize(pattern)
     fs = filesystem(url)
-    root = fs._strip_protocol(url)
+    root = named = fs._strip_protocol(url)
     try:
         entry = _info(fs, url)
         if entry is None and is_glob(url):
-            root = _fixed_part(root)
+            root = named = _fixed_part(root)
             entries, matched = _glob_entries(fs, url, root)
         elif entry is None:
             entries = matched = []
@@ -89,7 +89,7 @@ def list_pattern(pattern: str) -> Listing:
     tables = {f"{root}{log}/".partition(LOG_FOLDER)[0] for log in logs if LOG_FOLDER in f"{log}/"}
     return Listing(
         _uri(url, root or "/"),
-        sorted(_visible_files(url, root, matched), key=lambda file: file.uri),
+        sorted(_visible_files(url, named, matched), key=lambda file: file.uri),
         frozenset(_uri(url, table) for table in tables),
         frozenset(_uri(url, fs._strip_protocol(name)) for name in links),
     )
