@@ -147,7 +147,8 @@ def plan_work(
     documents = ledgers["documents"]
     is_new = "documents" in begin
     held = HeldTables(documents)
-    listing = list_source(recipe.source, None if is_new else held.read_before(str(recipe.lake)))
+    before = None if is_new else held.read_before(str(recipe.lake))
+    listing = list_source(recipe.source, before, lake=str(recipe.lake))
     inputs = InputLog.empty() if is_new else documents.inputs
     table = None if is_new else documents.table
     files = [file for file in listing.files if file.uri not in unreadable]

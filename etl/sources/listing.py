@@ -15,6 +15,7 @@ from etl.delta.moved_rows import Move
 from etl.errors import SourceError, nearest_names
 from etl.sources.formats import FORMATS, delta, detect_format
 from etl.sources.formats.delta import ReadBefore
+from etl.sources.owners import Owners
 from etl.sources.parts import KnownPart, is_complete
 from etl.sources.settings import Source
 from etl.sources.split import Format, Split
@@ -53,26 +54,35 @@ def list_splits(source: Source) -> Iterator[Split]:
     return cut_files(list_source(source).files, source)
 
 
-def list_source(source: Source, before: ReadBefore | None = None) -> SourceListing:
+def list_source(
+    source: Source, before: ReadBefore | None = None, *, lake: str | None = None
+) -> SourceListing:
     """Return the files of a source, in the order of its paths, then by URI. No file is opened.
 
     A file that is reached by several names is listed once. Of a Delta table, these are its data files, or
     older files with the same rows if files read before were compacted since; files that were read completely
-    may be left out. Raises SourceError if a path matches no file, if the format of a file is unknown, or if
-    a Delta table cannot be read; StorageError if a URL cannot be listed.
+    may be left out. The files of lakes are left out, also those of ``lake``, which is written and may not
+    exist yet.
+
+    Raises SourceError if a path matches no file, if the format of a file is unknown, if a Delta table cannot
+    be read, or if a file is one of a Delta table; RecipeError if the lake is inside a Delta table;
+    StorageError if a URL cannot be listed.
     """
+    owners = Owners(lake)
+    owners.check_lake()
     files: dict[str, Split] = {}  # by real URI
     removed: dict[str, str] = {}
     moves: dict[str, Sequence[Move]] = {}
     tables = 0
     for path in source.paths:
         if source.format == "delta" or (source.format is None and _is_table(path)):
+            owners.check_table(path)
             table, tables = delta.list_table(path, source, before), tables + 1
             listed: Iterable[Split] = table.files
             removed |= table.removed
             moves |= table.moves
         else:
-            listed = _list_files(path, source)
+            listed = _list_files(path, source, owners)
         for split in listed:
             files.setdefault(split.real_uri, split)
     if source.version is not None and not tables:
@@ -108,11 +118,12 @@ def list_files(paths: Sequence[str], format_: Format | None = None) -> list[Spli
     Unlike ``list_splits``, it needs no names of columns. Raises the same errors.
     """
     files: dict[str, Split] = {}
+    owners = Owners(lake=None)
     for path in paths:
         if format_ == "delta" or (format_ is None and _is_table(path)):
             listed: Iterable[Split] = delta.list_live_files(path)
         else:
-            listed = _list_files(path, Source(path=path, format=format_))
+            listed = _list_files(path, Source(path=path, format=format_), owners)
         files |= {split.uri: split for split in listed}
     return [*files.values()]
 
@@ -161,10 +172,11 @@ def _cut_files(
                 yield from pieces
 
 
-def _list_files(path: str, source: Source) -> Iterator[Split]:
-    files = storage.find_files(path)
-    if not files:
+def _list_files(path: str, source: Source, owners: Owners) -> Iterator[Split]:
+    listing = storage.list_pattern(path)
+    if not listing.files:
         raise SourceError("no files found", where=path, hint=_hint_for_missing(path))
+    files = list(owners.input_files(path, listing))
     for file, real in zip(files, storage.real_uris(file.uri for file in files), strict=True):
         name = source.format or detect_format(file.uri)
         if name is None:

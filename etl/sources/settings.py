@@ -43,7 +43,8 @@ class Source(Settings):
     """
 
     path: Annotated[_Text | _Texts, BeforeValidator(_as_tuple)]
-    """A URL, a glob, a folder, or several of them."""
+    """A URL, a glob, a folder, or several of them. The files of lakes are left out, so that a lake may be
+    below its source. A glob or a folder with files of a Delta table is refused: name the table itself."""
     format: Format | None = None
     """The format of the files. null: by the extension of each file; a folder with a ``_delta_log`` is a Delta
     table. With ``warc`` (WARC and WET files), the text is the page of a record; with ``text``, each file is

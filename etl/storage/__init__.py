@@ -22,15 +22,19 @@ from etl.storage.filesystem import (
     delta_options,
     endpoint_of,
     filesystem,
+    glob_pattern,
+    location_of,
     store_timeout,
 )
 from etl.storage.listing import (
     FileInfo,
+    Listing,
     file_info,
     file_size,
     file_sizes,
     find_files,
     is_folder,
+    list_pattern,
     real_uris,
     walk_files,
 )
@@ -48,6 +52,7 @@ from etl.storage.urls import (
 
 __all__ = [
     "FileInfo",
+    "Listing",
     "access_hint",
     "check_conditional_writes",
     "convert_write_errors",
@@ -60,11 +65,14 @@ __all__ = [
     "filesystem",
     "find_files",
     "get_protocol",
+    "glob_pattern",
     "is_folder",
     "is_glob",
     "is_local",
     "join",
+    "list_pattern",
     "local_path",
+    "location_of",
     "normalize",
     "open_atomic_output",
     "open_input",

@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from etl.errors import StorageError, TokenlakeError, WriteError, error_line
 from etl.storage.filesystem import CREATE_ONLY_OPTIONS, access_hint, filesystem
+from etl.storage.range_checks import check_length
 from etl.storage.sync import make_folder, start_sync, sync_file, sync_folder
 from etl.storage.time_limit import LimitedFile, call
 from etl.storage.urls import get_protocol, is_local, join, local_path, normalize
@@ -59,11 +60,15 @@ def read_range(uri: str, start: int, stop: int, *, timeout_s: float) -> bytes:
     ``timeout_s`` limits the whole request, including its body, on stores that fsspec accesses
     asynchronously (S3, Google, Azure, HTTP). Raises the errors of the store's client: FileNotFoundError,
     PermissionError, OSError and others. Threads may call it concurrently, as may forked processes,
-    since fsspec starts a new event loop after a fork.
+    since fsspec starts a new event loop after a fork. Raises StorageError if the store returned another
+    range.
     """
     fs = filesystem(uri, retry=False)
     limit = {"timeout": timeout_s} if fs.async_impl else {}
-    return bytes(fs.cat_file(uri, start=start, end=stop, **limit))
+    data = bytes(fs.cat_file(uri, start=start, end=stop, **limit))
+    if len(data) > stop - start:
+        check_length(uri, len(data), stop - start)
+    return data
 
 
 @contextmanager
@@ -153,13 +158,18 @@ def convert_write_errors(uri: str) -> Iterator[None]:
 def read_bytes(uri: str, start: int | None = None, stop: int | None = None) -> bytes | None:
     """Return the content of a small file, or of a range of any, by one request; None if it does not exist.
 
-    Raises StorageError if the file cannot be read.
+    Raises StorageError if the file cannot be read, or does not have the range.
     """
     fs = filesystem(uri)
     try:
-        return bytes(call(fs, "cat_file", uri, start=start, end=stop))
+        data = bytes(call(fs, "cat_file", uri, start=start, end=stop))
+        if start is not None and stop is not None:
+            check_length(uri, len(data), stop - start)
+        return data
     except FileNotFoundError:
         return None
+    except StorageError:
+        raise
     except Exception as error:
         raise StorageError(f"cannot be read ({error_line(error)})", where=uri) from error
 

@@ -6,10 +6,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 from etl.errors import StorageError, error_line
-from etl.storage.filesystem import access_hint, filesystem
+from etl.storage.filesystem import access_hint, filesystem, glob_pattern
 from etl.storage.time_limit import call
 from etl.storage.urls import (
     WILDCARDS,
@@ -22,6 +22,9 @@ from etl.storage.urls import (
     refuse_unaddressable,
     split_authority,
 )
+
+LOG_FOLDER: Final = "/_delta_log/"
+"""The part of a URL between the folder of a Delta table and a file of its log."""
 
 _PAGE = 1000  # the most that S3 returns at once
 _LISTING_TIMEOUTS = 10  # of a folder with all files below it: a million files take 1,000 requests
@@ -50,6 +53,20 @@ class FileInfo:
         return self.fingerprint == fingerprint
 
 
+@dataclass(frozen=True)
+class Listing:
+    """What a URL matches: its files, and what the same requests show of the folders that they are in.
+
+    ``root`` is the URL of the folder that was listed. ``tables`` are the folders of Delta tables below it,
+    and ``links`` those of the files that are links.
+    """
+
+    root: str
+    files: list[FileInfo]
+    tables: frozenset[str]
+    links: frozenset[str]
+
+
 def find_files(pattern: str) -> list[FileInfo]:
     """Return the files that a URL, a prefix (folder) or a glob matches, sorted by URI.
 
@@ -58,26 +75,74 @@ def find_files(pattern: str) -> list[FileInfo]:
     list is empty if nothing matches. Raises StorageError if the URL cannot be listed, or if a name is not
     UTF-8.
     """
+    return list_pattern(pattern).files
+
+
+def list_pattern(pattern: str) -> Listing:
+    """Return the files of ``find_files`` and the Delta tables among them; raises the same errors."""
     url = normalize(pattern)
     fs = filesystem(url)
-    root = fs._strip_protocol(url)
+    root = named = fs._strip_protocol(url)
     try:
         entry = _info(fs, url)
         if entry is None and is_glob(url):
-            root = root[: min(root.find(char) for char in WILDCARDS if char in root)]
-            root = root.rpartition("/")[0]
-            entries = call(fs, "glob", url, detail=True, timeouts=_LISTING_TIMEOUTS).values()
+            root = named = _fixed_part(root)
+            entries, matched = _glob_entries(fs, url, root)
         elif entry is None:
-            entries = []
+            entries = matched = []
         elif entry["type"] == "directory":
-            entries = call(fs, "find", url, detail=True, timeouts=_LISTING_TIMEOUTS).values()
+            found = call(fs, "find", url, detail=True, timeouts=_LISTING_TIMEOUTS)
+            entries = matched = list(found.values())
         else:
-            entries = [entry]
-        entries = [fs.info(entry["name"]) if entry.get("islink") else entry for entry in entries]
+            root, entries, matched = root.rpartition("/")[0], [], [entry]
+        links = {entry["name"] for entry in matched if entry.get("islink")}
+        matched = [fs.info(e["name"]) if e.get("islink") else e for e in matched]
     except Exception as error:  # each filesystem raises its own types: botocore, OSError and others
         what = f"cannot be listed ({error_line(error)})"
         raise StorageError(what, where=url, hint=access_hint(url)) from error
-    return sorted(_visible_files(url, root, entries), key=lambda file: file.uri)
+    logs = (fs._strip_protocol(entry["name"])[len(root) :] for entry in entries)
+    tables = {f"{root}{log}/".partition(LOG_FOLDER)[0] for log in logs if LOG_FOLDER in f"{log}/"}
+    return Listing(
+        _uri(url, root or "/"),
+        sorted(_visible_files(url, named, matched), key=lambda file: file.uri),
+        frozenset(_uri(url, table) for table in tables),
+        frozenset(_uri(url, fs._strip_protocol(name)) for name in links),
+    )
+
+
+def _fixed_part(path: str) -> str:
+    """Return the folder of a glob before its first wildcard."""
+    return path[: min(path.find(char) for char in WILDCARDS if char in path)].rpartition("/")[0]
+
+
+def _glob_entries(
+    fs: Any, url: str, root: str
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return all entries below the fixed part of a glob, as deep as it reaches, and those that match.
+
+    fsspec lists the same, but returns only the matches.
+    """
+    if get_protocol(url) in ("http", "https"):  # pages with links, in no folders
+        found = call(fs, "glob", url, detail=True, timeouts=_LISTING_TIMEOUTS)
+        return [], list(found.values())
+    path = fs._strip_protocol(url)
+    rest = path[len(root) :].lstrip("/")
+    options: dict[str, Any] = {"maxdepth": None if "**" in path else rest.count("/") + 1}
+    if get_protocol(url) in ("gs", "gcs"):
+        options["prefix"] = rest[: min(rest.find(char) for char in WILDCARDS if char in rest)]
+        options["prefix"] = options["prefix"].partition("/")[0]
+    found = call(
+        fs,
+        "find",
+        root or "/",
+        url=url,
+        withdirs=True,
+        detail=True,
+        timeouts=_LISTING_TIMEOUTS,
+        **options,
+    )
+    matches = glob_pattern(path).match
+    return list(found.values()), [entry for name, entry in found.items() if matches(name)]
 
 
 def walk_files(folder: str) -> Iterator[FileInfo]:
@@ -239,17 +304,24 @@ def _info(fs: Any, url: str) -> dict[str, Any] | None:
 
 def _file_info(url: str, path: str, entry: dict[str, Any]) -> FileInfo:
     """Return the file of an entry at a path of the client's, found below a URL."""
-    authority = split_authority(url)[0]
-    uri = f"{get_protocol(url)}://{path}"
+    uri = _uri(url, path)
     if is_local(url):
         entry = _local_entry(path)
-    if "@" in authority:  # the client's path starts with the container, without the account
-        uri = join(authority, path.partition("/")[2])
     refuse_unaddressable(uri)
     if uri.encode(errors="ignore").decode() != uri:  # a file name with bytes that are not text
         hint = "rename the file: its name is stored as text in the tables"
         raise StorageError("the name of this file is not UTF-8", where=uri, hint=hint)
     return FileInfo(uri, int(entry["size"]), _fingerprint(entry), _modified(entry))
+
+
+def _uri(url: str, path: str) -> str:
+    """Return the URL of a path of the client's, found below a URL."""
+    if get_protocol(url) in ("http", "https"):  # the client's path is the URL
+        return path
+    authority = split_authority(url)[0]
+    if "@" in authority:  # the client's path starts with the container, without the account
+        return join(authority, path.partition("/")[2])
+    return f"{get_protocol(url)}://{path}"
 
 
 def _modified(entry: dict[str, Any]) -> datetime | None:
