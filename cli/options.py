@@ -53,6 +53,15 @@ Settings = Annotated[
         help="Change a setting, e.g. gopher_quality.min_words=80; repeatable.",
     ),
 ]
+Env = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--env",
+        metavar="NAME",
+        help="Let paths of the recipe contain this environment variable as ${NAME}; repeatable. HOME and "
+        "TOKENLAKE_... are always allowed.",
+    ),
+]
 Rebuild = Annotated[
     bool,
     typer.Option(
@@ -172,12 +181,13 @@ def warn(text: str) -> None:
     typer.echo(f"warning: {text}", err=True)
 
 
-def load_recipe(
+def load_recipe(  # noqa: PLR0913 - one parameter per option
     recipe: str,
     *,
     sources: list[str] | None,
     lake: str | None,
     settings: list[str] | None,
+    env: list[str] | None,
     no_python: bool,
     warn: Callable[[str], None] = warn,
 ) -> "Recipe":
@@ -187,7 +197,7 @@ def load_recipe(
     """
     from etl.recipe.recipe import Recipe
 
-    loaded = Recipe.load(recipe, settings=settings_of(sources, lake, settings))
+    loaded = Recipe.load(recipe, settings=settings_of(sources, lake, settings), env=env or ())
     if no_python:
         loaded.without_python()
     for code in loaded.code:

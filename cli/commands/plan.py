@@ -32,6 +32,7 @@ def plan(  # noqa: PLR0913 - one parameter per option
     sources: options.Sources = None,
     lake: options.Lake = None,
     settings: options.Settings = None,
+    env: options.Env = None,
     rebuild: options.Rebuild = False,
     replace_changed: options.ReplaceChanged = False,
     no_python: options.NoPython = False,
@@ -53,7 +54,7 @@ def plan(  # noqa: PLR0913 - one parameter per option
 
     known = Prices.load(prices)
     loaded = options.load_recipe(
-        recipe, sources=sources, lake=lake, settings=settings, no_python=no_python
+        recipe, sources=sources, lake=lake, settings=settings, env=env, no_python=no_python
     )
     report = plan_run(
         loaded, rebuild=rebuild, replace_changed=replace_changed, reads_sample=reads_sample

@@ -37,6 +37,7 @@ def run(  # noqa: PLR0913 - one parameter per option
     sources: options.Sources = None,
     lake: options.Lake = None,
     settings: options.Settings = None,
+    env: options.Env = None,
     cluster: options.Cluster = None,
     tls: options.Tls = None,
     workers: options.Workers = None,
@@ -87,6 +88,7 @@ def run(  # noqa: PLR0913 - one parameter per option
             sources=sources,
             lake=lake,
             settings=settings,
+            env=env,
             no_python=no_python,
             warn=progress.warn,
         )

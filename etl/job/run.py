@@ -5,7 +5,7 @@ Workers write files; only the driver commits. After a kill at any moment, ``run`
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from etl.compute.cluster import Cluster
@@ -28,13 +28,15 @@ def run(  # noqa: PLR0913 - one parameter for each event
     cluster: "Cluster | Client | str | None" = None,
     rebuild: bool = False,
     replace_changed: bool = False,
+    env: Collection[str] = (),
     on_progress: Callable[[Progress], None] | None = None,
     on_client: "Callable[[Client], None] | None" = None,
     on_status: Callable[[str], None] | None = None,
 ) -> RunReport:
     """Do the remaining work of a recipe and return a report.
 
-    ``recipe`` is a recipe, its file, or the name of a shipped one. ``cluster`` is the cluster to use, its
+    ``recipe`` is a recipe, its file, or the name of a shipped one; a file may use the environment variables
+    of ``env`` in paths, see ``Recipe.load``. ``cluster`` is the cluster to use, its
     address (``tcp://...``, ``k8s:FILE``) or an existing client; by default this machine, see ``Cluster``. No
     cluster is started, and Dask is not imported, if nothing remains to be done. Input that cannot be read is
     quarantined: the run continues, and the report is not ``ok``. ``on_progress`` is called when a unit of
@@ -52,7 +54,7 @@ def run(  # noqa: PLR0913 - one parameter for each event
         shown = PrintProgress()
         on_progress, on_status = on_progress or shown, on_status or shown.status
     on_status = on_status or ignore
-    recipe = Recipe.of(recipe)
+    recipe = Recipe.of(recipe, env=env)
     check_stages(recipe)
     on_status("input      listing the files")
     start = Start(recipe, rebuild=rebuild, replace_changed=replace_changed)
