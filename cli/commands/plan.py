@@ -94,6 +94,7 @@ def facts(plan: "Plan") -> dict[str, Any]:
             "done": plan.done,
         },
         "changed": sorted(plan.changed),
+        "problems": {str(error.where): error.what for error in plan.problems},
         "has_work": plan.has_work(),
     }
 
@@ -126,8 +127,8 @@ def lines(plan: "Plan") -> Iterator[str]:
     if plan.units.unkeyed:
         splits = output.many(plan.units.unkeyed, "deduplicated split")
         yield f"keys        will be written for {splits}"
-    for uri in sorted(plan.changed):
-        yield f"replaces    {uri}"
+    yield from (f"replaces    {uri}" for uri in sorted(plan.changed))
+    yield from (f"unreadable  {error.where}: {error.what}" for error in plan.problems)
     if plan.epoch is None:
         yield "epoch       its start was interrupted, will be finished"
     if not plan.has_work():

@@ -11,7 +11,7 @@ from etl import storage
 from etl.compact_collections import PackedKeySet, SpilledList
 from etl.dedup.reference_lakes import ReferenceLake, open_reference_lakes
 from etl.delta.moved_rows import Move
-from etl.errors import DamagedLogError, MismatchError
+from etl.errors import DamagedLogError, MismatchError, StorageError
 from etl.lake.commit_info import find_record
 from etl.lake.epochs import epoch_of, open_lake
 from etl.lake.keys_table import KeysTable
@@ -54,6 +54,7 @@ class Plan:
     units: UnitsToDo
     others: tuple[ReferenceLake, ...] = ()  # other lakes to compare the documents with
     moves: Mapping[str, Sequence[Move]] = field(default_factory=dict)  # to be kept, by table id
+    problems: tuple[StorageError, ...] = ()  # of files and folders that cannot be listed
 
     @cached_property
     def num_bytes(self) -> int:
@@ -160,6 +161,7 @@ def plan_work(
         units=_count_units(ledgers, begin),
         others=tuple(others),
         moves=listing.moves,
+        problems=tuple(listing.problems),
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 from etl import schemas
 from etl.compute.usage import UsageMeter
 from etl.delta.table import Table
-from etl.errors import LimitError, TokenlakeError, error_line
+from etl.errors import LimitError, StorageError, TokenlakeError, error_line, one_line
 from etl.job.plan import Plan
 from etl.job.progress import RunReport
 from etl.lake.keys_table import KeysTable
@@ -28,6 +28,9 @@ UnitLocation = tuple[str, str]
 
 
 _NO_COUNTS: Final = schemas.Counts()
+
+_LISTING: Final = "listing"
+"""The step of notes about files and folders that cannot be listed."""
 
 
 class RunCommits:
@@ -115,6 +118,16 @@ class RunCommits:
         note = self._notes.put(step, *location, text)
         self.report.add_quarantined(note)
         return note
+
+    def quarantine_unlisted(self, problems: Sequence[StorageError]) -> None:
+        """Quarantine files and folders that cannot be listed; remove notes about others, which now can."""
+        errors = {one_line(str(error.where)): error for error in problems}
+        for note in self._notes.notes():
+            if note.step == _LISTING and note.source not in errors:
+                self._notes.clear(_LISTING, note.source, note.part)
+        for source, error in errors.items():
+            text = _error_text(error, str(error.where))
+            self.report.add_quarantined(self._notes.put(_LISTING, source, "", text))
 
     def checkpoint_errors(self) -> dict[str, str]:
         """Write checkpoints that are due, since earlier attempts failed; return the errors by table."""

@@ -59,6 +59,7 @@ class Start:
         )
         write_moves(str(self._recipe.lake), self.plan.moves)
         self.commits = RunCommits(self.plan, self.ledgers)
+        self.commits.quarantine_unlisted(self.plan.problems)
 
     def check_recipe(self) -> None:
         """Raise RecipeError if a file that the recipe names has changed since the run started."""

@@ -12,7 +12,7 @@ from itertools import islice
 
 from etl import storage
 from etl.delta.moved_rows import Move
-from etl.errors import SourceError, nearest_names
+from etl.errors import SourceError, StorageError, nearest_names
 from etl.sources.formats import FORMATS, delta, detect_format
 from etl.sources.formats.delta import ReadBefore
 from etl.sources.parts import KnownPart, is_complete
@@ -32,17 +32,25 @@ class SourceListing:
     """The splits of a source, and the files read before whose rows are no longer in a Delta table.
 
     ``removed`` has, by URI, what happened to each of these files: "were removed from ...". ``moves`` has, by
-    the id of a Delta table, moves of rows to be kept for the next listing.
+    the id of a Delta table, moves of rows to be kept for the next listing. ``problems`` are the errors of
+    files and folders that cannot be listed: names that are not UTF-8, pipes, links that lead nowhere.
     """
 
     splits: Iterator[Split]
     removed: Mapping[str, str]
     moves: Mapping[str, Sequence[Move]]
+    problems: Sequence[StorageError] = ()
 
 
 def list_splits(source: Source) -> Iterator[Split]:
-    """Return all splits of a source that no file was read from; see ``list_source``."""
-    return list_source(source).splits
+    """Return all splits of a source that no file was read from; see ``list_source``.
+
+    Raises the first of the problems, too, since there is no lake to record them.
+    """
+    listing = list_source(source)
+    if listing.problems:
+        raise listing.problems[0]
+    return listing.splits
 
 
 def list_source(source: Source, before: ReadBefore | None = None) -> SourceListing:
@@ -54,11 +62,12 @@ def list_source(source: Source, before: ReadBefore | None = None) -> SourceListi
     Every path is listed before the first split is returned; the footers of files that may be cut are read as
     the splits are consumed. Parts read before stay as they are, and files read completely are not opened.
     Raises SourceError if a path matches no file, if the format of a file is unknown, or if a Delta table
-    cannot be read; StorageError if a URL cannot be listed.
+    cannot be read; StorageError if a URL cannot be listed, or has nothing but problems.
     """
     files: dict[str, Split] = {}  # by URI: a file that two paths name is read once
     removed: dict[str, str] = {}
     moves: dict[str, Sequence[Move]] = {}
+    problems: list[StorageError] = []
     tables = 0
     for path in source.paths:
         if source.format == "delta" or (source.format is None and _is_table(path)):
@@ -67,7 +76,7 @@ def list_source(source: Source, before: ReadBefore | None = None) -> SourceListi
             removed |= table.removed
             moves |= table.moves
         else:
-            listed = _list_files(path, source)
+            listed = _list_files(path, source, problems)
         files |= {split.uri: split for split in listed}
     if source.version is not None and not tables:
         raise SourceError(
@@ -81,20 +90,21 @@ def list_source(source: Source, before: ReadBefore | None = None) -> SourceListi
     splits = _cut_files(iter(files.values()), source, packed, before)
     if source.limit is not None or source.share is not None:
         splits = choose_part(splits, source)
-    return SourceListing(splits, removed, moves)
+    return SourceListing(splits, removed, moves, problems)
 
 
 def list_files(paths: Sequence[str], format_: Format | None = None) -> list[Split]:
     """Return the files that paths name, each as one split, without opening them.
 
-    Unlike ``list_splits``, it needs no names of columns. Raises the same errors.
+    Unlike ``list_splits``, it needs no names of columns, and leaves out what cannot be listed. Raises the
+    errors of ``list_source``.
     """
     files: dict[str, Split] = {}
     for path in paths:
         if format_ == "delta" or (format_ is None and _is_table(path)):
             listed: Iterable[Split] = delta.list_live_files(path)
         else:
-            listed = _list_files(path, Source(path=path, format=format_))
+            listed = _list_files(path, Source(path=path, format=format_), [])
         files |= {split.uri: split for split in listed}
     return [*files.values()]
 
@@ -144,8 +154,12 @@ def _cut_files(
                 yield from pieces
 
 
-def _list_files(path: str, source: Source) -> Iterator[Split]:
-    files = storage.find_files(path)
+def _list_files(path: str, source: Source, problems: list[StorageError]) -> Iterator[Split]:
+    """Yield the files of a path, each as one split; add the errors of those that cannot be listed."""
+    before = len(problems)
+    files = storage.find_files(path, problems.append)
+    if not files and len(problems) > before:
+        raise problems[before]
     if not files:
         raise SourceError("no files found", where=path, hint=_hint_for_missing(path))
     for file in files:

@@ -9,6 +9,13 @@ from typing import Any
 
 from etl.errors import StorageError, error_line
 from etl.storage.filesystem import access_hint, filesystem
+from etl.storage.local_listing import (
+    Report,
+    glob_matcher,
+    local_entries,
+    not_regular,
+    refuse_special_file,
+)
 from etl.storage.time_limit import call
 from etl.storage.urls import (
     WILDCARDS,
@@ -35,34 +42,46 @@ class FileInfo:
     modified: datetime | None = field(default=None, compare=False)  # UTC, by the store's clock
 
 
-def find_files(pattern: str) -> list[FileInfo]:
+def find_files(pattern: str, report: Report | None = None) -> list[FileInfo]:
     """Return the files that a URL, a prefix (folder) or a glob matches, sorted by URI.
 
     Names that start with ``_`` or ``.`` below the prefix, or below the fixed part of a glob, are ignored,
     as by other readers of such folders. Links to files are files; links to folders are not followed. The
-    list is empty if nothing matches. Raises StorageError if the URL cannot be listed, or if a name is not
-    UTF-8.
+    list is empty if nothing matches. Raises StorageError if the URL cannot be listed.
+
+    ``report`` is called with the error of each file or folder that cannot be listed: names that are not
+    UTF-8, pipes, devices, links that lead nowhere, folders that cannot be read. Without it, the first one is
+    raised, and what is not a regular file is left out.
     """
     url = normalize(pattern)
     fs = filesystem(url)
     root = fs._strip_protocol(url)
+    entries: Iterable[dict[str, Any]] = []
     try:
         entry = _info(fs, url)
+        if is_local(url):
+            refuse_special_file(root)
         if entry is None and is_glob(url):
             root = root[: min(root.find(char) for char in WILDCARDS if char in root)]
             root = root.rpartition("/")[0]
-            entries = call(fs, "glob", url, detail=True, timeouts=_LISTING_TIMEOUTS).values()
-        elif entry is None:
-            entries = []
-        elif entry["type"] == "directory":
+            if is_local(url):
+                wants = glob_matcher(fs._strip_protocol(url), root)
+                entries = local_entries(fs, root or "/", report or _fail, wants)
+            else:
+                entries = call(fs, "glob", url, detail=True, timeouts=_LISTING_TIMEOUTS).values()
+        elif entry is not None and entry["type"] == "directory" and is_local(url):
+            entries = local_entries(fs, root, report or _fail)
+        elif entry is not None and entry["type"] == "directory":
             entries = call(fs, "find", url, detail=True, timeouts=_LISTING_TIMEOUTS).values()
-        else:
+        elif entry is not None:
             entries = [entry]
-        entries = [fs.info(entry["name"]) if entry.get("islink") else entry for entry in entries]
+        files = [*_visible_files(url, root, entries, report)]
+    except StorageError:
+        raise
     except Exception as error:  # each filesystem raises its own types: botocore, OSError and others
         what = f"cannot be listed ({error_line(error)})"
         raise StorageError(what, where=url, hint=access_hint(url)) from error
-    return sorted(_visible_files(url, root, entries), key=lambda file: file.uri)
+    return sorted(files, key=lambda file: file.uri)
 
 
 def walk_files(folder: str) -> Iterator[FileInfo]:
@@ -75,14 +94,14 @@ def walk_files(folder: str) -> Iterator[FileInfo]:
     fs = filesystem(url)
     root = fs._strip_protocol(url)
     if is_local(url):
-        entries = _local_entries(fs, root)
+        entries = local_entries(fs, root, _fail)
     elif get_protocol(url) in ("s3", "s3a"):
         entries = _s3_entries(fs, url)
     else:
         yield from find_files(url)
         return
     try:
-        yield from _visible_files(url, root, entries)
+        yield from _visible_files(url, root, entries, None)
     except StorageError:
         raise
     except Exception as error:
@@ -101,6 +120,8 @@ def file_info(uri: str) -> FileInfo | None:
     except Exception as error:
         what = f"cannot be reached ({error_line(error)})"
         raise StorageError(what, where=uri, hint=access_hint(uri)) from error
+    if is_local(uri) and entry is not None:
+        refuse_special_file(fs._strip_protocol(uri))
     if entry is None or entry["type"] != "file":
         return None
     return _file_info(uri, fs._strip_protocol(uri), entry)
@@ -152,26 +173,28 @@ def file_size(uri: str) -> int | None:
     return None if file is None else file.size
 
 
-def _visible_files(url: str, root: str, entries: Iterable[dict[str, Any]]) -> Iterator[FileInfo]:
-    """Yield the files among entries below a root, except hidden ones."""
+def _fail(error: StorageError) -> None:
+    raise error
+
+
+def _visible_files(
+    url: str, root: str, entries: Iterable[dict[str, Any]], report: Report | None
+) -> Iterator[FileInfo]:
+    """Yield the files among entries below a root, except hidden ones; report those that are not files."""
     fs = filesystem(url)
     for entry in entries:
         path = fs._strip_protocol(entry["name"])
         hidden = any(part[:1] in ("_", ".") for part in path[len(root) :].split("/") if part)
-        if entry["type"] == "file" and not hidden:
+        if hidden or entry["type"] == "directory":
+            continue
+        if entry["type"] != "file":
+            if report is not None:
+                report(not_regular(path, entry.get("error", "is not a regular file")))
+            continue
+        try:
             yield _file_info(url, path, entry)
-
-
-def _local_entries(fs: Any, folder: str) -> Iterator[dict[str, Any]]:
-    """Yield the entries below a folder, except those that are removed during the listing."""
-    with suppress(FileNotFoundError), os.scandir(folder) as entries:
-        for found in entries:
-            with suppress(FileNotFoundError):
-                entry = fs.info(found)
-                if entry["type"] == "directory" and not entry.get("islink"):
-                    yield from _local_entries(fs, entry["name"])
-                else:
-                    yield fs.info(entry["name"]) if entry.get("islink") else entry
+        except StorageError as error:
+            (report or _fail)(error)
 
 
 def _s3_entries(fs: Any, url: str) -> Iterator[dict[str, Any]]:

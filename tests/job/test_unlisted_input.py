@@ -1,0 +1,51 @@
+"""One file that cannot be listed or read does not stop a run: it is quarantined until it can."""
+
+import os
+from pathlib import Path
+
+from distributed import Client
+
+from etl.audit.lake_report import report as report_lake
+from etl.audit.lake_status import lake_status
+from etl.job.plan_report import plan
+from etl.job.run import run
+from etl.lake.quarantine import Quarantine
+from etl.recipe.recipe import Recipe
+from tests.helpers.corpus import records, write_jsonl
+from tests.helpers.odd_files import WHY, make_odd_files
+from tests.helpers.paths import at
+
+
+def test_the_rest_of_the_input_is_read(client: Client, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    write_jsonl(at(folder) / "good.jsonl", records(0, 5))
+    make_odd_files(folder)
+    for name in ("cut.parquet", "cut.arrow"):
+        (folder / name).write_bytes(b"PAR1")
+    lake = str(tmp_path / "lake")
+    source = {"path": str(folder), "columns": {"text": "body"}, "split_bytes": 8}
+    recipe = Recipe(name="web", source=source, lake=lake, stages=[])
+    assert len(plan(recipe).plan.problems) == len(WHY)
+
+    for _ in range(2):  # a second run reports it again, even if nothing else remains to be done
+        report = run(recipe, cluster=client)
+        assert report.num_quarantined == len(WHY) + 2
+        notes = {n.source.removeprefix(f"file://{folder}/"): n for n in Quarantine(lake).notes()}
+        assert [note.step for note in notes.values()].count("listing") == len(WHY)
+        for name, why in WHY.items():
+            printable = ascii(name)[1:-1]
+            assert notes[printable].error.startswith(why)
+    assert len(report_lake(lake).quarantined) == len(lake_status(lake).quarantined) == len(WHY) + 2
+    last = lake_status(lake).last_run
+    assert last is not None
+    assert last.run.quarantined == len(WHY) + 2, "in the lineage"
+
+    (folder / os.fsdecode(b"bad\xff.jsonl")).rename(folder / "renamed.jsonl")
+    (folder / "renamed.jsonl").write_text('{"body": "a text"}\n')
+    (folder / "pipe_link.jsonl").unlink()
+    (folder / "dangling.jsonl").unlink()
+    write_jsonl(at(folder) / "dangling.jsonl", records(5, 7))
+    report = run(recipe, cluster=client)
+    assert report.rows == 3
+    assert report.num_quarantined == len(WHY) - 3 + 2
+    assert len(Quarantine(lake).notes()) == len(WHY) - 3 + 2
