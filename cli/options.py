@@ -5,6 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from etl.cli import output
+from etl.visible_text import one_line
+
 if TYPE_CHECKING:
     from etl.recipe.recipe import Recipe
 
@@ -178,7 +181,7 @@ def examples(*lines: str) -> str:
 
 def warn(text: str) -> None:
     """Print a warning to stderr."""
-    typer.echo(f"warning: {text}", err=True)
+    output.echo(f"warning: {one_line(text)}", err=True)
 
 
 def load_recipe(  # noqa: PLR0913 - one parameter per option

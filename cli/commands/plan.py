@@ -67,7 +67,7 @@ def plan(  # noqa: PLR0913 - one parameter per option
         return
     output.print_result(report.plan, lines)
     if even is not None:
-        typer.echo(f"evenness    tokens as read by default: {output.evenness(even)}")
+        output.echo(f"evenness    tokens as read by default: {output.evenness(even)}")
     if report.sample is not None:
         output.print_result(report.sample, sample_lines)
     if report.plan.has_work():

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from etl.cli import options
+from etl.cli import options, output
 from etl.cli.progress import ProgressLine
 
 app = typer.Typer()
@@ -60,4 +60,4 @@ def submit(  # noqa: PLR0913 - one parameter per option
         name = submit_recipe(
             loaded, cluster, shipped=shipped, arguments=arguments, report=progress.note
         )
-    typer.echo(f"driver      {name} started")
+    output.echo(f"driver      {name} started")

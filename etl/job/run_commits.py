@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 from etl import schemas
 from etl.compute.usage import UsageMeter
 from etl.delta.table import Table
-from etl.errors import LimitError, StorageError, TokenlakeError, error_line, one_line
+from etl.errors import LimitError, StorageError, TokenlakeError, error_line
 from etl.job.plan import Plan
 from etl.job.progress import RunReport
 from etl.lake.keys_table import KeysTable
@@ -22,6 +22,7 @@ from etl.lake.work_units import WorkResult
 from etl.recipe.recipe import STEPS, Step
 from etl.sources import Split
 from etl.stages.tokenize import Encoder, Tokenize
+from etl.visible_text import one_line
 
 UnitLocation = tuple[str, str]
 """A unit of work as shown to a user: the input file, and the part of it."""
