@@ -283,6 +283,13 @@ def rejected(reasons: Mapping[str, int], *, of: int) -> Iterator[str]:
     yield from counts(dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0]))), of=of)
 
 
+def skipped_items(items: Mapping[str, int]) -> Iterator[str]:
+    """Yield the number of items that stages have left out of their files, and why, unless there are none."""
+    if items:
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(items.items()))
+        yield f"skipped     {many(sum(items.values()), 'item')} of evaluation sets ({reasons})"
+
+
 def special_texts(count: int) -> Iterator[str]:
     """Yield the number of tokenized documents whose text spells a special token, unless it is 0."""
     if count:

@@ -149,6 +149,7 @@ def lines(report: "RunReport") -> Iterator[str]:
     yield f"rows        {report.rows:,}"
     yield f"kept        {report.kept:,}{output.percent(report.kept, report.rows)}"
     yield from output.rejected(report.rejected, of=report.rows)
+    yield from output.skipped_items(report.skipped_items)
     yield f"duplicates  {report.duplicates:,}"
     if report.cut:
         yield f"cut         {output.many(report.cut, 'document')}"

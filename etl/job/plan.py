@@ -54,7 +54,7 @@ class Plan:
     units: UnitsToDo
     others: tuple[ReferenceLake, ...] = ()  # other lakes to compare the documents with
     moves: Mapping[str, Sequence[Move]] = field(default_factory=dict)  # to be kept, by table id
-    problems: tuple[StorageError, ...] = ()  # of files and folders that cannot be listed
+    problems: tuple[StorageError, ...] = ()  # of files and folders that are left out
 
     @cached_property
     def num_bytes(self) -> int:
@@ -149,6 +149,7 @@ def plan_work(
             removes = name in begin or bool(changed) or SPECS[name].is_index
             ledger.table.check_writable(removes=removes)
     files = {split.uri for split in todo if split.first_row is None}
+    unreadable = (error for stage in recipe.stages for error in stage.unreadable_files())
     return Plan(
         recipe=recipe,
         epoch=epoch_of(lake),
@@ -161,7 +162,7 @@ def plan_work(
         units=_count_units(ledgers, begin),
         others=tuple(others),
         moves=listing.moves,
-        problems=tuple(listing.problems),
+        problems=(*listing.problems, *unreadable),
     )
 
 

@@ -107,6 +107,9 @@ class RunReport:
     estimate: Usage | None = None  # None: nothing was to be done
     used: Usage | None = None
     versions: dict[str, int] = field(default_factory=dict)
+    skipped_items: dict[str, int] = field(
+        default_factory=dict
+    )  # of evaluation sets: reason -> items
     num_quarantined: int = 0
     quarantined: list[Quarantined] = field(default_factory=list)  # the first MAX_SHOWN
     checkpoint_errors: dict[str, str] = field(default_factory=dict)  # table -> last failure

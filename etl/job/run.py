@@ -68,6 +68,7 @@ def run(  # noqa: PLR0913 - one parameter for each event
             cluster.prepare()
         if recipe.tokenize_stage is not None:  # fail early if it is not a tokenizer
             load_reference_tokenizer(recipe.tokenize_stage)
+        start.count_skipped_items()
         from etl.job.do_work import do_work
 
         do_work(start, cluster, on_progress=on_progress, on_client=on_client, on_status=on_status)

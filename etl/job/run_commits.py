@@ -31,7 +31,7 @@ UnitLocation = tuple[str, str]
 _NO_COUNTS: Final = schemas.Counts()
 
 _LISTING: Final = "listing"
-"""The step of notes about files and folders that cannot be listed."""
+"""The step of notes about files and folders that are left out."""
 
 
 class RunCommits:
@@ -121,7 +121,10 @@ class RunCommits:
         return note
 
     def quarantine_unlisted(self, problems: Sequence[StorageError]) -> None:
-        """Quarantine files and folders that cannot be listed; remove notes about others, which now can."""
+        """Quarantine files and folders that are left out, of the source or of lists that stages read.
+
+        Removes notes about others, which now can be read.
+        """
         errors = {one_line(str(error.where)): error for error in problems}
         for note in self._notes.notes():
             if note.step == _LISTING and note.source not in errors:
@@ -178,6 +181,7 @@ class RunCommits:
             **totals,
             stored=dict(self._stored + Counter({step: _num_bytes(entries)})),
             quarantined=self.report.num_quarantined,
+            skipped_items=self.report.skipped_items,
         )
 
     def describe_drop(self, table: Table, drop: Drop, generation: int) -> dict[str, Any]:

@@ -35,6 +35,7 @@ class Start:
         self._canonical = recipe.canonical()
         self._rebuild = rebuild
         self._replace_changed = replace_changed
+        self._skipped_items: dict[str, int] = {}
         try:
             self._plan()
         except DamagedLogError:
@@ -60,6 +61,13 @@ class Start:
         write_moves(str(self._recipe.lake), self.plan.moves)
         self.commits = RunCommits(self.plan, self.ledgers)
         self.commits.quarantine_unlisted(self.plan.problems)
+        self.commits.report.skipped_items = self._skipped_items
+
+    def count_skipped_items(self) -> None:
+        """Count the items that stages leave out of the files that they read."""
+        stages = self._recipe.stages
+        self._skipped_items = {k: n for stage in stages for k, n in stage.skipped_items().items()}
+        self.commits.report.skipped_items = self._skipped_items
 
     def check_recipe(self) -> None:
         """Raise RecipeError if a file that the recipe names has changed since the run started."""
