@@ -54,7 +54,7 @@ def _escape(match: re.Match[str]) -> str:
 
 
 class VisibleStream:
-    """A text stream that escapes hidden characters in what is written, except by ``write_code``."""
+    """A text stream that escapes the hidden characters of all text but the codes of the program."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

@@ -20,7 +20,7 @@ class Progress:
     ``done_bytes`` and ``total_bytes`` are those of the files that the step reads. They and the documents
     include about what workers have done of the units that they run. ``failed`` units are quarantined. Of the
     ``seconds``, kernels were compiled for ``compile_seconds``, on average of the workers, which worked for
-    ``busy_seconds`` together on what is done.
+    ``busy_seconds`` together on the ``done_bytes``.
     """
 
     step: TableName
@@ -46,8 +46,8 @@ class Progress:
     def seconds_left(self) -> float | None:
         """The time that the rest of the step takes; None at its end, and while too little is done to tell.
 
-        The rest needs as much of the workers' time per byte as what is done. The time in which they start
-        does not count. Enough is done if it is an average unit, or a twentieth of all bytes.
+        The rest needs as much of the workers' time per byte as the bytes until now. The time in which they
+        start does not count. Enough is done if it is half of an average unit, or a twentieth of all bytes.
 
         >>> Progress("documents", 1, 4, seconds=62.0, compile_seconds=60.0).seconds_left
         6.0
@@ -59,7 +59,7 @@ class Progress:
         done, total = self.done, self.total
         if self.done_bytes and self.total_bytes >= self.done_bytes:
             done, total = self.done_bytes, self.total_bytes
-        is_enough = done >= min(total / max(self.total, 1), total * _ENOUGH)
+        is_enough = done >= total * min(0.5 / max(self.total, 1), _ENOUGH)
         if self.done == self.total or not done or not is_enough:
             return None
         at_once = min(self.workers, self.total - self.done)
