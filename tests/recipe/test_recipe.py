@@ -2,6 +2,7 @@
 
 import functools
 import importlib
+import inspect
 import json
 import sys
 from collections.abc import Iterator, Sequence
@@ -12,9 +13,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.main import get_command
 
+import etl
 from etl import pipelines, row_condition
-from etl.errors import RecipeError, StorageError, nearest_names
+from etl.cli.app import app
+from etl.errors import RecipeError, SourceError, StorageError, nearest_names
 from etl.recipe.json_schema import json_schema
 from etl.recipe.recipe import Recipe
 from etl.recipe.variables import expand_setting, expand_variables
@@ -529,3 +533,24 @@ def test_a_function_that_no_module_defines_is_refused() -> None:
     for function in (inner, lambda table: table, functools.partial(inner)):
         with pytest.raises(RecipeError, match="no module defines the function .* import it from"):
             Recipe(name="r", source={"path": "a"}, stages=[function])
+
+
+def test_whatever_loads_a_recipe_takes_the_names_of_variables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    functions = [getattr(etl, name) for name in etl.__all__ if name.islower()]
+    loading = [each for each in functions if "recipe" in inspect.signature(each).parameters]
+    assert len(loading) >= 4
+    assert [each for each in loading if "env" not in inspect.signature(each).parameters] == []
+    for command in get_command(app).commands.values():
+        if any(parameter.metavar == "RECIPE" for parameter in command.params):
+            assert "--env" in [option for parameter in command.params for option in parameter.opts]
+
+    file = tmp_path / "web.yaml"
+    file.write_text(GOOD.replace("path: raw/*.parquet", "path: '${CORPUS}/*.parquet'"))
+    monkeypatch.setenv("CORPUS", "/none")
+    with pytest.raises(RecipeError, match="--env CORPUS"):
+        etl.plan(file)
+    with pytest.raises(SourceError, match=r"/none/\*.parquet: no files found"):
+        etl.plan(file, env=["CORPUS"])
+    assert etl.make_trial(file, limit=1, env=["CORPUS"]).source.paths == ("/none/*.parquet",)
