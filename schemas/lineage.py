@@ -79,6 +79,7 @@ class RunRecord(_Record):
     tokens: Counts = Counts()
     stored: dict[TableName, int] = {}  # bytes of the data files that it added
     quarantined: int = 0
+    skipped_items: dict[str, int] = {}  # of files that stages read, without a usable text
 
 
 class TokenizerRecord(_Record):

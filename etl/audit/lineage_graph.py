@@ -8,10 +8,10 @@ from etl.audit.diff import Difference, diff
 from etl.audit.trace import trace
 from etl.audit.trace_records import Trace
 from etl.audit.value_counts import sum_counts
-from etl.errors import one_line
 from etl.html.card import Card, cards_html
 from etl.lake.open_table import open_table
 from etl.lake.table_versions import Version, current_versions, history, live_inputs, read_versions
+from etl.visible_text import one_line
 
 __all__ = ["Difference", "Node", "Trace", "Version", "diff", "graph", "history", "trace"]
 

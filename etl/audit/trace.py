@@ -20,7 +20,7 @@ from etl.audit.trace_records import (
     cut_of,
 )
 from etl.delta.table import Table
-from etl.errors import StorageError, TableError, one_line
+from etl.errors import StorageError, TableError
 from etl.html.card import CardList
 from etl.lake.ledger import find_ledger, key_of
 from etl.lake.quarantine import Quarantine
@@ -36,6 +36,7 @@ from etl.lake.table_versions import (
     read_versions,
 )
 from etl.schemas.shuffled_files import Bucket
+from etl.visible_text import one_line
 
 _PREVIEW_CHARS = 500
 

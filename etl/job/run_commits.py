@@ -10,7 +10,7 @@ from etl import schemas
 from etl.compute.usage import UsageMeter
 from etl.dedup.reference_lakes import ReferenceLake
 from etl.delta.table import Table
-from etl.errors import LimitError, TokenlakeError, error_line
+from etl.errors import LimitError, StorageError, TokenlakeError, error_line
 from etl.job.progress import RunReport
 from etl.lake.keys_table import KeysTable
 from etl.lake.known_files import HeldFiles
@@ -30,12 +30,16 @@ from etl.lake.work_units import WorkResult
 from etl.recipe.recipe import STEPS, Recipe, Step
 from etl.sources import Split
 from etl.stages.tokenize import Encoder, Tokenize
+from etl.visible_text import one_line
 
 UnitLocation = tuple[str, str]
 """A unit of work as shown to a user: the input file, and the part of it."""
 
 
 _NO_COUNTS: Final = schemas.Counts()
+
+_LISTING: Final = "listing"
+"""The step of notes about files and folders that are left out."""
 
 
 class RunCommits:
@@ -152,6 +156,19 @@ class RunCommits:
         self.report.add_quarantined(note)
         return note
 
+    def quarantine_unlisted(self, problems: Sequence[StorageError]) -> None:
+        """Quarantine files and folders that are left out, of the source or of lists that stages read.
+
+        Removes notes about others, which now can be read.
+        """
+        errors = {one_line(str(error.where)): error for error in problems}
+        for note in self._notes.notes():
+            if note.step == _LISTING and note.source not in errors:
+                self._notes.clear(_LISTING, note.source, note.part)
+        for source, error in errors.items():
+            text = _error_text(error, str(error.where))
+            self.report.add_quarantined(self._notes.put(_LISTING, source, "", text))
+
     def checkpoint_errors(self) -> dict[str, str]:
         """Write checkpoints that are due, since earlier attempts failed; return the errors by table."""
         ledgers: dict[str, Ledger] = dict(self._ledgers.items())
@@ -200,6 +217,7 @@ class RunCommits:
             **totals,
             stored=dict(self._stored + Counter({step: _num_bytes(entries)})),
             quarantined=self.report.num_quarantined,
+            skipped_items=self.report.skipped_items,
         )
 
     def describe_drop(self, table: Table, drop: Drop, generation: int) -> dict[str, Any]:

@@ -52,6 +52,13 @@ class Start:
             self._restore_logs()
             self._plan()
         self.commits = RunCommits(recipe, self.ledgers)
+        self.commits.quarantine_unlisted(self.plan.problems)
+
+    def count_skipped_items(self) -> None:
+        """Count the items that stages leave out of the files that they read."""
+        stages = self._recipe.stages
+        counts = {k: n for stage in stages for k, n in stage.skipped_items().items()}
+        self.commits.report.skipped_items = counts
 
     def _restore_logs(self) -> None:
         """Restore the damaged logs of the lake, so that its tables can be rebuilt."""

@@ -12,7 +12,7 @@ from itertools import islice
 
 from etl import storage
 from etl.delta.moved_rows import Move
-from etl.errors import SourceError, nearest_names
+from etl.errors import SourceError, StorageError, nearest_names
 from etl.sources.formats import FORMATS, delta, detect_format
 from etl.sources.formats.delta import ReadBefore
 from etl.sources.owners import Owners
@@ -34,11 +34,14 @@ class SourceListing:
 
     ``removed`` has, by URI, what happened to each file whose rows are no longer in a table: "were removed
     from ...". ``moves`` has, by the id of a table, moves of rows to be kept for the next listing.
+    ``problems`` are the errors of files and folders that cannot be listed: names that are not UTF-8, pipes,
+    links that lead nowhere.
     """
 
     files: Sequence[Split]
     removed: Mapping[str, str]
     moves: Mapping[str, Sequence[Move]]
+    problems: Sequence[StorageError] = ()
 
 
 ReadParts = Callable[[Collection[int]], Mapping[int, Sequence[KnownPart]]]
@@ -50,8 +53,14 @@ def _never_read(_identities: Collection[int]) -> Mapping[int, Sequence[KnownPart
 
 
 def list_splits(source: Source) -> Iterator[Split]:
-    """Return all splits of a source that no file was read from; see ``list_source`` and ``cut_files``."""
-    return cut_files(list_source(source).files, source)
+    """Return all splits of a source that no file was read from; see ``list_source`` and ``cut_files``.
+
+    Raises the first of the problems, too, since there is no lake to record them.
+    """
+    listing = list_source(source)
+    if listing.problems:
+        raise listing.problems[0]
+    return cut_files(listing.files, source)
 
 
 def list_source(
@@ -66,13 +75,14 @@ def list_source(
 
     Raises SourceError if a path matches no file, if the format of a file is unknown, if a Delta table cannot
     be read, or if a file is one of a Delta table; RecipeError if the lake is inside a Delta table;
-    StorageError if a URL cannot be listed.
+    StorageError if a URL cannot be listed, or has nothing but problems.
     """
     owners = Owners(lake)
     owners.check_lake()
     files: dict[str, Split] = {}  # by real URI
     removed: dict[str, str] = {}
     moves: dict[str, Sequence[Move]] = {}
+    problems: list[StorageError] = []
     tables = 0
     for path in source.paths:
         if source.format == "delta" or (source.format is None and _is_table(path)):
@@ -82,7 +92,7 @@ def list_source(
             removed |= table.removed
             moves |= table.moves
         else:
-            listed = _list_files(path, source, owners)
+            listed = _list_files(path, source, owners, problems)
         for split in listed:
             files.setdefault(split.real_uri, split)
     if source.version is not None and not tables:
@@ -115,7 +125,8 @@ def cut_files(
 def list_files(paths: Sequence[str], format_: Format | None = None) -> list[Split]:
     """Return the files that paths name, each as one split, without opening them.
 
-    Unlike ``list_splits``, it needs no names of columns. Raises the same errors.
+    Unlike ``list_splits``, it needs no names of columns, and leaves out what cannot be listed. Raises the
+    errors of ``list_source``.
     """
     files: dict[str, Split] = {}
     owners = Owners(lake=None)
@@ -123,7 +134,7 @@ def list_files(paths: Sequence[str], format_: Format | None = None) -> list[Spli
         if format_ == "delta" or (format_ is None and _is_table(path)):
             listed: Iterable[Split] = delta.list_live_files(path)
         else:
-            listed = _list_files(path, Source(path=path, format=format_), owners)
+            listed = _list_files(path, Source(path=path, format=format_), owners, [])
         files |= {split.uri: split for split in listed}
     return [*files.values()]
 
@@ -172,12 +183,18 @@ def _cut_files(
                 yield from pieces
 
 
-def _list_files(path: str, source: Source, owners: Owners) -> Iterator[Split]:
-    listing = storage.list_pattern(path)
+def _list_files(
+    path: str, source: Source, owners: Owners, problems: list[StorageError]
+) -> Iterator[Split]:
+    """Yield the files of a path, each as one split; add the errors of those that cannot be listed."""
+    before = len(problems)
+    listing = storage.list_pattern(path, problems.append)
+    if not listing.files and len(problems) > before:
+        raise problems[before]
     if not listing.files:
         raise SourceError("no files found", where=path, hint=_hint_for_missing(path))
     files = list(owners.input_files(path, listing))
-    for file, real in zip(files, storage.real_uris(file.uri for file in files), strict=True):
+    for file, real in zip(files, listing.locations(file.uri for file in files), strict=True):
         name = source.format or detect_format(file.uri)
         if name is None:
             raise SourceError(

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from etl import storage
-from etl.errors import SourceError, error_line
+from etl.errors import SourceError, StorageError, error_line
 from etl.sources.formats import byte_lines
 from etl.sources.split import Format, Split, split_compression
 
@@ -32,8 +32,8 @@ Record = Mapping[str, Any]
 def peek(file: Split, max_records: int) -> list[Record]:
     """Return the first records of a file as Python values by column; none of a format without columns.
 
-    Records that cannot be read are left out. Raises SourceError if the file does not have its format, and
-    StorageError if it cannot be read at all.
+    Records that cannot be read are left out. Raises SourceError if the file cannot be read or does not have
+    its format.
     """
     try:
         with storage.open_input(file.uri) as opened:
@@ -49,8 +49,9 @@ def peek(file: Split, max_records: int) -> list[Record]:
                 case _:
                     records = iter(())
             return [*islice(records, max_records)]
-    except (pa.ArrowException, OSError, UnicodeDecodeError, csv.Error) as error:
-        what = f"cannot be read as {file.format} ({error_line(error)})"
+    except (pa.ArrowException, OSError, StorageError, UnicodeDecodeError, csv.Error) as error:
+        why = error.what if isinstance(error, StorageError) else error_line(error)
+        what = f"cannot be read as {file.format} ({why})"
         hint = "rename the file if its extension is wrong, or leave it out"
         raise SourceError(what, where=file.uri, hint=hint) from error
 

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Final, Literal, Self, get_args
 import polars as pl
 import pyarrow as pa
 
+from etl.errors import StorageError
 from etl.settings_files.settings import Settings
 from etl.storage.file_sets import FileSet, describe_path
 
@@ -105,6 +106,14 @@ class Stage(Settings):
     def identity(self) -> dict[str, Any]:
         """Return the values that determine the result, for the fingerprint; a file counts by its content."""
         return self.model_dump(mode="json")
+
+    def skipped_items(self) -> dict[str, int]:
+        """Return how many items of its files the stage leaves out, by set and reason."""
+        return {}
+
+    def unreadable_files(self) -> list[StorageError]:
+        """Return why files cannot be read that the stage leaves out of a folder or glob."""
+        return []
 
     def user_code(self) -> str | None:
         """Return the user's own code that the stage runs, as ``module:function of FILE``, or None."""

@@ -35,7 +35,6 @@ from etl.storage.listing import (
     find_files,
     is_folder,
     list_pattern,
-    real_uris,
     walk_files,
 )
 from etl.storage.urls import (
@@ -79,7 +78,6 @@ __all__ = [
     "open_output",
     "read_bytes",
     "read_range",
-    "real_uris",
     "refuse_credentials",
     "refuse_unaddressable",
     "remove",

@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from etl.errors import StorageError, TokenlakeError, WriteError, error_line
 from etl.storage.filesystem import CREATE_ONLY_OPTIONS, access_hint, filesystem
+from etl.storage.local_listing import refuse_special_file
 from etl.storage.range_checks import check_length
 from etl.storage.sync import make_folder, start_sync, sync_file, sync_folder
 from etl.storage.time_limit import LimitedFile, call
@@ -42,11 +43,14 @@ def open_input(uri: str) -> Iterator[pa.NativeFile]:
     """
     try:
         if is_local(uri):
+            refuse_special_file(str(local_path(uri)))
             file = pa.OSFile(str(local_path(uri)), "rb")
         else:
             remote = call(filesystem(uri), "open", uri, "rb", cache_type="none")
             reader = io.BufferedReader(LimitedFile(uri, remote), _READ_AHEAD_BYTES)
             file = pa.PythonFile(reader, mode="r")
+    except StorageError:
+        raise
     except Exception as error:
         what = f"cannot be read ({error_line(error)})"
         raise StorageError(what, where=uri, hint=access_hint(uri)) from error

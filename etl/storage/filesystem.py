@@ -18,7 +18,7 @@ from typing import Any, Final
 import fsspec
 from fsspec.utils import glob_translate
 
-from etl.errors import StorageError
+from etl.errors import StorageError, error_line
 from etl.storage.range_checks import watch_http, watch_s3
 from etl.storage.urls import get_protocol, is_local, local_path, split_authority
 from etl.storage.usage import counting_session
@@ -64,8 +64,8 @@ _SESSION_OPTIONS: Final = {
 }
 """Protocol -> the option of its client for the sessions of aiohttp."""
 
-_NEED_A_LOGIN: Final = ("ftp", "sftp", "ssh", "smb", "hdfs", "webhdfs")
-"""Protocols of fsspec that the environment cannot configure."""
+_NOT_STORES: Final = ("ftp", "sftp", "ssh", "smb", "hdfs", "webhdfs", "generic")
+"""Protocols of fsspec that the environment cannot configure, or that are another protocol's."""
 
 _DELTA_REQUEST_S = 30.0  # the default of delta-rs for one request
 
@@ -78,12 +78,12 @@ def filesystem(url: str, *, retry: bool = True) -> fsspec.AbstractFileSystem:
     """
     protocol = get_protocol(url)
     hint = "local paths and s3:// work; for gs:// pip install 'tokenlake[gs]', for az:// 'tokenlake[az]'"
-    if protocol in _NEED_A_LOGIN:
+    if protocol in _NOT_STORES:
         raise StorageError(f"no filesystem for {protocol}://", where=url, hint=hint)
     try:
         fs = fsspec.filesystem(protocol, **_client_options(url, retry=retry))
-    except (ImportError, ValueError) as error:
-        what = f"no filesystem for {protocol}:// ({error})"
+    except Exception as error:  # of any type: fsspec knows protocols that need options
+        what = f"no filesystem for {protocol}:// ({error_line(error)})"
         raise StorageError(what, where=url, hint=hint) from error
     if protocol in ("s3", "s3a") and fs.session is None:  # it has sent no request yet
         fs.session = counting_session()

@@ -18,7 +18,8 @@ from etl import storage
 from etl.audit.value_counts import iterate_rows
 from etl.delta.statistics import prefix_bounds
 from etl.delta.table import Table
-from etl.errors import error_line, one_line
+from etl.errors import error_line
+from etl.visible_text import one_line
 
 _THREADS = 8  # they wait for storage more than they compute
 _FILES_PER_BATCH = 1024  # as Python objects, a few kilobytes each
