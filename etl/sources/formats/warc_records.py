@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from etl.sources.formats.compressed_members import CompressedMembers
+from etl.sources.layers.members import Members
 
 _MAX_HEADER_BYTES = 1 << 16  # chosen here; headers written by crawlers have 1 KB
 _MAX_VERSION_BYTES = 64
@@ -40,13 +40,13 @@ class Record(NamedTuple):
     offset: int = 0  # the byte of the file at which the record, or its compressed member, starts
 
 
-def read_records(content: CompressedMembers, *, max_bytes: int) -> Iterator[Record]:
+def read_records(content: Members, *, max_bytes: int) -> Iterator[Record]:
     """Yield all records in order; one longer than ``max_bytes`` has no block."""
     return _Reader(content, max_bytes).records()
 
 
 class _Reader:
-    def __init__(self, content: CompressedMembers, max_bytes: int) -> None:
+    def __init__(self, content: Members, max_bytes: int) -> None:
         self._content = content
         self._max = max_bytes
         self._buffer = bytearray()
