@@ -66,13 +66,14 @@ def read_elements(
             return
         yield element
         text.skip(",")
-    if text.damage is not None and text.peek() == "":
-        yield text.damage
-    elif not text.skip("]"):
-        yield Element("", problem="malformed", error="the array has no end")
-    elif text.peek():
+    has_end = text.skip("]")
+    if text.peek():
         error = "content follows the end of the array"
         yield Element(text.rest, problem="malformed", error=error)
+    elif text.damage is not None:
+        yield text.damage
+    elif not has_end:
+        yield Element("", problem="malformed", error="the array has no end")
 
 
 class _Text:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from etl import storage
-from etl.errors import SourceError, StorageError
+from etl.errors import SourceError, StorageError, error_line
 from etl.sources.columns import columns_to_read
 from etl.sources.formats import columnar
 from etl.sources.formats.columnar import MAX_DECODED_BYTES
@@ -158,6 +158,11 @@ class _FileReader:
                     f" read; most of it is for column {error.column!r}"
                 )
                 yield from columnar.reject_rows(range(row, end), what, self._split)
+            except (pa.ArrowException, OSError) as error:
+                if self._source.damaged == "quarantine" or not columnar.is_damage(error):
+                    raise
+                what = f"row group {index} is damaged ({error_line(error)})"
+                yield from columnar.reject_rows(range(row, end), what, self._split, "damaged")
             return
 
     def _batches(self, index: int, skip: int) -> Iterator[pa.RecordBatch]:
