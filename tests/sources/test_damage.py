@@ -101,7 +101,9 @@ def test_the_row_of_the_damage_says_where_it_is_and_what_is_lost(tmp_path: Path)
     }
 
 
-@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.json.gz", "a.csv.gz", "a.tsv.zst", "a.jsonl.zst"])
+@pytest.mark.parametrize(
+    "name", ["a.jsonl.gz", "a.json.gz", "a.csv.gz", "a.tsv.zst", "a.jsonl.zst"]
+)
 def test_a_truncated_file_has_the_rows_before_its_end(tmp_path: Path, name: str) -> None:
     """Of each length, the rows are a prefix and one more, and those of a longer file are not fewer."""
     compress = gzip.compress if name.endswith("gz") else zstandard.compress
@@ -160,7 +162,9 @@ def test_the_rows_of_a_damaged_file_do_not_depend_on_its_cuts(
     content = _lines(0, 40)
     starts = [sum(sizes[:index]) * 7 for index in range(len(sizes) + 1)]
     parts = [content[a:b] for a, b in zip(starts, [*starts[1:], len(content)], strict=True)]
-    compress = gzip.compress if suffix == "gz" else zstandard.ZstdCompressor(write_checksum=True).compress
+    compress = (
+        gzip.compress if suffix == "gz" else zstandard.ZstdCompressor(write_checksum=True).compress
+    )
     packed = bytearray(b"".join(map(compress, parts)))
     for fraction, piece in edits:
         offset = int(fraction * len(packed))
@@ -217,7 +221,9 @@ def _arrow(path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "write"), [("a.parquet", _parquet), ("a.arrow", _arrow), ("a.ipc", _arrow)]
 )
-def test_the_rows_of_a_damaged_row_group_or_record_batch_are_rejected(tmp_path, name, write) -> None:
+def test_the_rows_of_a_damaged_row_group_or_record_batch_are_rejected(
+    tmp_path, name, write
+) -> None:
     path = tmp_path / name
     write(path)
     with pytest.raises(SourceError):

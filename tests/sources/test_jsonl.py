@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from etl import schemas
 from etl.errors import SourceError
 from etl.sources import Columns, Source, Split
-from etl.sources.formats import byte_lines
+from etl.sources.formats import byte_lines, jsonl
 from etl.sources.listing import list_splits, number_splits
 from etl.sources.read import count_records, read_split
 
@@ -323,3 +323,19 @@ def test_real_files_are_read_unchanged(data, name: str) -> None:
     rows = _rows(Source(path=str(path)), batch_bytes=1 << 20)
     assert [row["text"] for row in rows] == [text if text.strip() else None for text in texts]
     assert [row["row"] for row in rows] == list(range(len(texts)))
+
+
+_BLANKS = st.sampled_from(["", " ", "\t\r", "\r", "  "])
+_SHORT = st.sampled_from(['{"text": "a"}', ' {"text": "b"}\r', "{", "[]"])
+
+
+@given(st.lists(_BLANKS | _SHORT, min_size=1, max_size=30), st.booleans())
+def test_lines_keep_their_numbers_among_many_blank_ones(lines: list[str], has_end: bool) -> None:
+    block = "\n".join(lines) + "\n" * has_end
+    if not block:  # there are no empty blocks
+        return
+    numbered, after = jsonl._number_lines(block, 7)
+    filled = [(number, line) for number, line in numbered if line.strip()]
+    expected = block.removesuffix("\n").split("\n")
+    assert filled == [(n, line) for n, line in enumerate(expected, 7) if line.strip()]
+    assert after == 7 + len(expected)

@@ -69,7 +69,7 @@ def read_elements(
     has_end = text.skip("]")
     if text.peek():
         error = "content follows the end of the array"
-        yield Element(text.rest, problem="malformed", error=error)
+        yield Element(text.rest(), problem="malformed", error=error)
     elif text.damage is not None:
         yield text.damage
     elif not has_end:
@@ -88,11 +88,6 @@ class _Text:
         self.fill()
         self.text = self.text.removeprefix("\ufeff")
 
-    @property
-    def rest(self) -> str:
-        """The start of what has not been parsed."""
-        return self.text[self.position : self.position + _MAX_RAW_CHARS]
-
     def fill(self) -> None:
         """Read at least as much as there is; so a long element is copied a few times only."""
         parts = [self.text[self.position :]]
@@ -106,6 +101,12 @@ class _Text:
             parts.append(self._decoder.decode(chunk, self.is_complete))
             missing -= len(parts[-1])
         self.text, self.position = "".join(parts), 0
+
+    def rest(self) -> str:
+        """Return the start of what has not been parsed."""
+        while len(self.text) - self.position < _MAX_RAW_CHARS and not self.is_complete:
+            self.fill()
+        return self.text[self.position : self.position + _MAX_RAW_CHARS]
 
     def peek(self) -> str:
         """Return the next character that is not blank; an empty string at the end."""
@@ -178,8 +179,8 @@ def _skip_element(text: _Text, max_bytes: int) -> tuple[str, bool]:
                 end = match.start()
                 break
         part = text.text[text.position : end]
+        parts.append(part[: max(max_bytes - size, 0)])
         size += len(part)
-        parts.append(part if size <= max_bytes or not parts else "")
         text.position = len(text.text) if end is None else end
         if end is not None or text.is_complete:
             return "".join(parts), size > max_bytes

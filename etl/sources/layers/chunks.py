@@ -27,7 +27,7 @@ def undo_chunks(body: bytes) -> tuple[bytes, str | None] | None:
             return (b"".join(chunks), None) if is_last else None
         if end > len(body) and is_credible:
             why = "the body ends inside a chunk"
-        elif after := _LINE_END.match(body, end):
+        elif end <= len(body) and (after := _LINE_END.match(body, end)):
             position = after.end()
         elif chunks:
             why = f"the chunk that ends at byte {end} does not have its size"
