@@ -74,7 +74,7 @@ def _read_members(file: pa.NativeFile, split: Split) -> Iterator[bytes | Damage]
     has_begun, is_after = split.start == 0, False
     while True:
         content = members.read()
-        if members.damage is not None:
+        if not content and members.damage is not None:
             if has_begun:
                 yield Damage(members.damage)
             if is_after or not members.resume():

@@ -40,7 +40,8 @@ COMPRESSIBLE: bool = True
 
 _BLANK = " \t\r"
 _BLANKS = re.compile(r"[ \t\r\n]+")
-_SHORT_LINE_CHARS = 64
+_SHORT_LINE_CHARS = 16
+_SAMPLED_CHARS = 1 << 10
 _parse = json.JSONDecoder().decode
 
 
@@ -109,7 +110,7 @@ def _read_lines(
             continue
         lines, row = _number_lines(block, row)
         for number, line in lines:
-            if line:
+            if line and line != "\r":
                 _add_line(line, number, source, buffer)
                 if buffer.is_full:
                     yield from buffer.flush()
@@ -149,11 +150,14 @@ def _number_lines(block: str, row: int) -> tuple[Iterable[tuple[int, str]], int]
 
     Blank lines may be left out.
     """
-    count = block.count("\n")
-    after = row + count + (not block.endswith("\n"))
-    if count * _SHORT_LINE_CHARS > len(block):  # a blank line must not cost as much as a record
+    begin = block[:_SAMPLED_CHARS]
+    if begin.count("\n") * _SHORT_LINE_CHARS > len(
+        begin
+    ):  # blank lines must not cost as much as records
+        after = row + block.count("\n") + (not block.endswith("\n"))
         return _filled_lines(block, row), after
-    return enumerate(block.split("\n"), row), after
+    lines = block.split("\n")
+    return enumerate(lines, row), row + len(lines) - (not lines[-1])
 
 
 def _filled_lines(block: str, row: int) -> Iterator[tuple[int, str]]:

@@ -26,6 +26,7 @@ from etl.sources.layers.unpackers import (
 _READ_BYTES = 1 << 16
 _CHECK_BYTES = 1 << 10  # of a member are decompressed to see whether it is one
 _HEAD_BYTES = 4
+_ENOUGH_BYTES = 1 << 15  # of content, to be returned at once
 _ZSTD_DICTIONARY = b"\x5d\x2a\x4d\x18"  # a skippable frame, by the WARC zstd specification 1.0
 _MAX_DICTIONARY_BYTES = 16 << 20  # chosen here; trained dictionaries have 100 KB to 1 MB
 _MAX_MEMBERS = 1 << 16  # remembered for ``rewind``: 8 MB
@@ -97,7 +98,7 @@ class Members:
         return self._buffer_offset + self._index
 
     def read(self) -> bytes:
-        """Return the next bytes, at most 32 MB; empty at the end of the file and at damage."""
+        """Return the next bytes, at most 33 MB; empty at the end of the file and after damage."""
         content = self._read()
         self.offset += len(content)
         return content
@@ -171,20 +172,21 @@ class Members:
                 else:
                     self._is_at_stop()
                 return b""
-            if self._unpacker is None and self._skip_padding(self._layer):
-                continue
-            if self._unpacker is None and not self._begin_member(self._layer):
-                return b""
-            if self._unpacker is not None and (content := self._unpack_step(self._unpacker)):
+            if self._unpacker is None:
+                if self._buffer[self._index] == 0 and self._skip_padding(self._layer):
+                    continue
+                if not self._begin_member(self._layer):
+                    return b""
+            if content := self._unpack(self._layer):
                 return content
         return b""
 
     def _skip_padding(self, layer: Layer) -> bool:
         """Skip zero bytes after a member; return whether there were any."""
-        begin = self._index
-        if self._buffer[begin] == 0 and layer.coding in MAGIC and self.position > 0:
-            self._index = len(self._buffer) - len(self._buffer[begin:].lstrip(b"\0"))
-        return self._index > begin
+        if layer.coding not in MAGIC or self.position == 0:
+            return False
+        self._index = len(self._buffer) - len(self._buffer[self._index :].lstrip(b"\0"))
+        return True
 
     def _begin_member(self, layer: Layer) -> bool:
         """Begin the next member; return False at the end of the piece and if no member starts here."""
@@ -197,7 +199,8 @@ class Members:
         del self._members[:-_MAX_MEMBERS]
         self.unverified_bytes = self._returned = 0
         self._careful_from = None
-        if not may_start_member(self._buffer[self._index :][:_HEAD_BYTES], layer.coding):
+        head = self._buffer[self._index : self._index + _HEAD_BYTES]
+        if not may_start_member(head, layer.coding):
             self.damage = f"no {layer.coding} member starts at byte {self.member_offset}"
             return False
         self._unpacker = layer.new_unpacker()
@@ -249,36 +252,48 @@ class Members:
         self._buffer, self._index = self._buffer[self._index :] + more, 0
         return bool(more)
 
-    def _unpack_step(self, unpacker: Unpacker) -> bytes:
-        """Return the content of the next step; empty at damage, or if the member must be read again.
+    def _unpack(self, layer: Layer) -> bytes:
+        """Return the content of the next steps; empty if they have none, or are to be read again.
 
         Damage loses the whole content of its step, so the member is then read again, and from that step on
         byte by byte: thus what is readable does not depend on the steps.
         """
-        assert self._layer is not None
-        count, position = STEP_BYTES[self._layer.coding], self.position
-        if self._careful_from is not None:
-            count = max(min(count, self._careful_from - position), 1)
-        step = memoryview(self._buffer)[self._index : self._index + count]
-        try:
-            content = unpacker.decompress(step)
-        except UNPACK_ERRORS as error:
-            if len(step) > 1:
-                self._careful_from = position
-                self._open_member_again()
-            else:
-                self.damage = f"the member at byte {self.member_offset} is damaged ({error})"
-            return b""
-        self._index += len(step)
+        unpacker, buffer = self._unpacker, memoryview(self._buffer)
+        assert unpacker is not None
+        parts: list[bytes] = []
+        size = step_bytes = 0
+        damage: Exception | None = None
+        while size < _ENOUGH_BYTES and self._index < len(buffer) and not unpacker.eof:
+            step_bytes = self._count_step(layer)
+            try:
+                parts.append(unpacker.decompress(buffer[self._index : self._index + step_bytes]))
+            except UNPACK_ERRORS as error:
+                damage = error
+                break
+            self._index = min(self._index + step_bytes, len(buffer))
+            size += len(parts[-1])
+        content = b"".join(parts)
         if self._returned:
             skipped = min(self._returned, len(content))
             self._returned, content = self._returned - skipped, content[skipped:]
         self.unverified_bytes += len(content)
-        if unpacker.eof:
+        if damage is not None and step_bytes > 1:
+            self._careful_from = self.position
+            self._open_member_again()
+        elif damage is not None:
+            self.damage = f"the member at byte {self.member_offset} is damaged ({damage})"
+        elif unpacker.eof:
             self._index -= len(unpacker.unused_data)
             self._unpacker, self.unverified_bytes = None, 0
             self.complete_members += 1
         return content
+
+    def _count_step(self, layer: Layer) -> int:
+        """Return how many bytes to decompress together."""
+        count = STEP_BYTES[layer.coding]
+        if self._careful_from is None:
+            return count
+        return max(min(count, self._careful_from - self.position), 1)
 
     def _open_member_again(self) -> None:
         """Start the current member again, to read on after the bytes of it that were returned."""
