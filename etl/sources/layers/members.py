@@ -43,7 +43,7 @@ class Layer(NamedTuple):
 
 
 def layer_of(coding: Coding | None) -> Layer | None:
-    """Return the layer of a coding; None if there is no coding."""
+    """Return the layer of a coding; None without one."""
     return None if coding is None else Layer(coding, UNPACKERS[coding])
 
 
