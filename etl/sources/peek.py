@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from etl import storage
 from etl.errors import SourceError, StorageError, error_line
-from etl.sources.formats import byte_lines
+from etl.sources.formats import byte_lines, json_array, jsonl
 from etl.sources.split import Format, Split, split_compression
 
 _READ_BYTES: Final = 1 << 18  # of lines and compressed files; chosen here
@@ -24,6 +24,7 @@ _MAGIC: Final[Mapping[bytes, Format]] = {
     b"ARROW1": "arrow",
     b"WARC/": "warc",
     b"{": "jsonl",
+    b"[": "jsonl",
 }
 
 Record = Mapping[str, Any]
@@ -43,7 +44,7 @@ def peek(file: Split, max_records: int) -> list[Record]:
                 case "arrow":
                     records = _from_arrow(opened, max_records)
                 case "jsonl":
-                    records = _from_lines(opened, file)
+                    records = _from_json(opened, file)
                 case "csv":
                     records = _from_csv(opened, file)
                 case _:
@@ -99,7 +100,13 @@ def _values(column: pa.Array) -> list[Any]:
     return values
 
 
-def _from_lines(opened: pa.NativeFile, file: Split) -> Iterator[Record]:
+def _from_json(opened: pa.NativeFile, file: Split) -> Iterator[Record]:
+    if jsonl.is_array(opened, file):
+        chunks = byte_lines.read_chunks(opened, file, _READ_BYTES)
+        for element in json_array.read_elements(chunks, max_bytes=_MAX_LINE_BYTES):
+            if isinstance(element, json_array.Element) and isinstance(element.value, dict):
+                yield element.value
+        return
     for block in _blocks(opened, file):
         for line in block.split("\n"):
             with suppress(ValueError, RecursionError):
@@ -121,5 +128,8 @@ def _from_csv(opened: pa.NativeFile, file: Split) -> Iterator[Record]:
 
 
 def _blocks(opened: pa.NativeFile, file: Split) -> Iterator[str]:
-    stream = byte_lines.decompress(opened, file)
-    return byte_lines.read_blocks(stream, max_line_bytes=_MAX_LINE_BYTES, read_bytes=_READ_BYTES)
+    chunks = byte_lines.read_chunks(opened, file, _READ_BYTES)
+    for block in byte_lines.read_blocks(chunks, max_line_bytes=_MAX_LINE_BYTES, is_start=True):
+        if isinstance(block, byte_lines.Damage):
+            raise OSError(block.error)
+        yield block

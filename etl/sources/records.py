@@ -103,6 +103,28 @@ def count_outside_quotes(content: bytes, marks: bytes) -> int:
     return count
 
 
+def find_excess(record: str, max_bytes: int) -> str | None:
+    """Return which limit a JSON record exceeds, or None."""
+    # A character has at most four bytes, so only long lines need the exact length.
+    if 4 * len(record) <= min(max_bytes, LONG_RECORD_CHARS):
+        return None
+    content = record.encode("utf-8", "surrogateescape")
+    if len(content) > max_bytes:
+        return f"the record is larger than {max_bytes} bytes"
+    too_many = len(content) > LONG_RECORD_CHARS and _parsed_bytes(content) > MAX_PARSED_BYTES
+    return "the record has too many values" if too_many else None
+
+
+def _parsed_bytes(record: bytes) -> int:
+    """Return an upper bound of the size of a record as Python objects, besides its characters.
+
+    The sizes are those of CPython 3.11 to 3.13, including pointers and the unused part of containers.
+    """
+    content = record.replace(b"\\\\", b"").replace(b'\\"', b"")
+    values, objects = count_outside_quotes(content, b"[,:"), count_outside_quotes(content, b"{")
+    return 112 * values + 264 * objects
+
+
 def encode_error(error: str, raw: str) -> str:
     """Return the ``metadata`` of a bad record: the error and the start of the record."""
     start = replace_surrogates(raw[:_RAW_PREFIX_CHARS])
@@ -142,7 +164,12 @@ class RecordBuffer:
         self._max = max_bytes - (max_bytes >> 4)  # leaves room for the record that fills it
         self._records: list[tuple[int, str | bytes | None, str | None, str | None, str | None]] = []
         self._reasons: list[str | None] = []
-        self._size = 0
+        self._size = self._flushed = 0
+
+    @property
+    def rows(self) -> int:
+        """The number of records that have been added."""
+        return self._flushed + len(self._reasons)
 
     @property
     def is_full(self) -> bool:
@@ -181,6 +208,7 @@ class RecordBuffer:
         """Yield the table of the gathered records, if there are any, and clear the buffer."""
         records, self._records = self._records, []
         reasons, self._reasons = self._reasons, []
+        self._flushed += len(records)
         self._size = 0
         if not records:
             return

@@ -59,6 +59,11 @@ class Source(Settings):
     copies: Literal["once", "keep"] = "once"
     """What to do with a file that has the content of another one. once: the rows are in the lake once, under
     the name that was read first. keep: the rows of both are."""
+    damaged: Literal["quarantine", "keep_readable"] = "quarantine"
+    """What happens to a file that is damaged or truncated. ``quarantine``: a damaged split has no rows until
+    it can be read. ``keep_readable``: its readable rows are kept, and each damaged stretch, or each row
+    of a damaged row group or record batch, is a rejected row with the reason ``source.damaged``. WARC files
+    are always read like that."""
     limit: Annotated[int, Field(gt=0)] | None = None
     """Read only about this many records, at most, from the start of files at equal distances. For trials."""
     share: Annotated[float, Field(gt=0, le=1)] | None = None

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from etl import schemas
 from etl.errors import SourceError
 from etl.sources import Columns, Source, Split
-from etl.sources.formats import byte_lines
+from etl.sources.formats import byte_lines, jsonl
 from etl.sources.listing import list_splits, number_splits
 from etl.sources.read import count_records, read_split
 
@@ -245,7 +245,7 @@ def test_damage_after_valid_rows_is_reported(tmp_path) -> None:
 
 
 def test_a_file_that_is_not_gzip_is_refused(tmp_path) -> None:
-    with pytest.raises(SourceError, match=r"incorrect header check.*; 0 records"):
+    with pytest.raises(SourceError, match=r"no gzip member starts at byte 0.*; 0 records"):
         _read(tmp_path, b'{"text": "a"}\n', "a.jsonl.gz")
     assert _read(tmp_path, b"", "a.jsonl.gz") == []
 
@@ -300,10 +300,8 @@ def test_a_line_belongs_to_the_piece_in_which_it_starts(content: bytes, step: in
 )
 def test_blocks_have_whole_lines_and_shorten_long_ones(written, read_bytes, max_line_bytes) -> None:
     content = b"\n".join(written)
-    stream = pa.BufferReader(content)
-    blocks = list(
-        byte_lines.read_blocks(stream, max_line_bytes=max_line_bytes, read_bytes=read_bytes)
-    )
+    chunks = [content[n : n + read_bytes] for n in range(0, len(content), read_bytes)]
+    blocks = list(byte_lines.read_blocks(chunks, max_line_bytes=max_line_bytes, is_start=True))
     found = "".join(blocks).removeprefix("\ufeff").encode("utf-8", "surrogateescape").split(b"\n")
     expected = content.removeprefix(b"\xef\xbb\xbf").split(b"\n")
     assert all(block.endswith("\n") for block in blocks[:-1])
@@ -319,8 +317,8 @@ def test_blocks_have_whole_lines_and_shorten_long_ones(written, read_bytes, max_
 def test_a_byte_order_mark_is_removed_only_at_the_start() -> None:
     content = "\ufeff1\n\ufeff2\n".encode()
     for start, expected in ((0, ["1\n", "\ufeff2\n"]), (5, ["\ufeff2\n"])):
-        stream = pa.BufferReader(content[start:])
-        blocks = byte_lines.read_blocks(stream, max_line_bytes=9, start=start, read_bytes=5)
+        chunks = [content[start:][:5], content[start:][5:]]
+        blocks = byte_lines.read_blocks(chunks, max_line_bytes=9, is_start=start == 0)
         assert list(blocks) == expected
 
 
@@ -346,3 +344,19 @@ def test_real_files_are_read_unchanged(data, name: str) -> None:
     rows = _rows(Source(path=str(path)), batch_bytes=1 << 20)
     assert [row["text"] for row in rows] == [text if text.strip() else None for text in texts]
     assert [row["row"] for row in rows] == list(range(len(texts)))
+
+
+_BLANKS = st.sampled_from(["", " ", "\t\r", "\r", "  "])
+_SHORT = st.sampled_from(['{"text": "a"}', ' {"text": "b"}\r', "{", "[]"])
+
+
+@given(st.lists(_BLANKS | _SHORT, min_size=1, max_size=30), st.booleans())
+def test_lines_keep_their_numbers_among_many_blank_ones(lines: list[str], has_end: bool) -> None:
+    block = "\n".join(lines) + "\n" * has_end
+    if not block:  # there are no empty blocks
+        return
+    numbered, after = jsonl._number_lines(block, 7)
+    filled = [(number, line) for number, line in numbered if line.strip()]
+    expected = block.removesuffix("\n").split("\n")
+    assert filled == [(n, line) for n, line in enumerate(expected, 7) if line.strip()]
+    assert after == 7 + len(expected)

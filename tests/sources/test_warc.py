@@ -21,7 +21,7 @@ from etl.errors import SourceError
 from etl.sources import Source
 from etl.sources.listing import list_splits
 from etl.sources.read import read_split
-from tests.helpers.warc_archives import PACKINGS, PAGE, conversion, pack, record, response
+from tests.helpers.warc_archives import PACKINGS, PAGE, conversion, http, pack, record, response
 
 
 @pytest.fixture(autouse=True)
@@ -306,6 +306,71 @@ def test_a_body_over_the_limit_after_decompression_is_rejected(tmp_path) -> None
     content = response(1, bomb, Content_Encoding="gzip") + response(2)
     outcome = _outcome(tmp_path, content, max_text_bytes=1000)
     assert outcome == ["source.too_large", PAGE.decode()]
+
+
+# Floods, segments and missing types
+
+
+def _flood(line: bytes) -> bytes:
+    return b"".join([*_wet(0), line * (500_000 // len(line)), *_wet(2)])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"WARC/1.0\n",
+        b"WARC/1.0\r\n",
+        b"WARC/1.0\r\nWARC-Type: response\r\n",
+        b"WARC/1.0\r\n\r\n",
+        b"WARC/1.0\r\nWARC-Type: response\r\n\r\n",
+        b"WARC/1.0\r\nX: 1\r\n",
+    ],
+)
+@pytest.mark.parametrize("how", ["plain", "one gzip"])
+def test_a_flood_of_first_lines_is_one_damaged_stretch(tmp_path, line: bytes, how: str) -> None:
+    for content in (_flood(line), _flood(line).replace(_wet(2)[0], b"")):
+        outcome = _outcome(tmp_path, pack([content], how))
+        assert outcome == ["text 0", "source.damaged", "text 2"][: len(outcome)]
+        assert len(outcome) >= 2
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_the_segments_of_a_record_are_rejected(tmp_path: Path, number: int) -> None:
+    fields = {"WARC_Segment_Number": number}
+    if number == 1:
+        segment = response(1).replace(b"WARC-Type", b"WARC-Segment-Number: 1\r\nWARC-Type")
+    else:
+        segment = record("continuation", 1, b"the rest of a page", **fields)
+    path = tmp_path / "a.warc"
+    path.write_bytes(b"".join([*_wet(0), segment, *_wet(2)]))
+    rows = _rows(path)
+    assert [row["reason"] or row["text"] for row in rows] == [
+        "text 0",
+        "source.segmented",
+        "text 2",
+    ]
+    assert f"segment {number} of a longer one" in rows[1]["metadata"]
+    assert rows[1]["url"] == "https://example.org/1"
+
+
+@pytest.mark.parametrize(
+    "content_type", [None, "", "text/html", "application/http; msgtype=response"]
+)
+def test_an_http_header_is_never_text(tmp_path: Path, content_type: str | None) -> None:
+    block = http(PAGE)
+    content = record("response", 1, block, Content_Type=content_type)
+    assert _outcome(tmp_path, content) == [PAGE.decode()]
+    bitmap = record("response", 1, http(b"BM" + bytes(200)), Content_Type=content_type)
+    assert _outcome(tmp_path, bitmap) == ["source.not_text"]
+
+
+def test_a_body_that_ends_early_is_text_with_a_note(tmp_path: Path) -> None:
+    body = b"%x\r\n" % len(PAGE) + PAGE[:-10]
+    path = tmp_path / "a.warc"
+    path.write_bytes(response(1, body, Transfer_Encoding="chunked"))
+    (row,) = _rows(path, metadata=("damage",))
+    assert row["text"] == PAGE[:-10].decode()
+    assert json.loads(row["metadata"]) == {"damage": "chunked: the body ends inside a chunk"}
 
 
 # Properties

@@ -132,8 +132,15 @@ def convert(
         yield from convert(batch.slice(half), split, source, first_row + half)
 
 
-def reject_rows(rows: range, error: str, split: Split) -> Iterator[pa.Table]:
-    """Yield rows with the reason ``source.too_large``; raise SourceError if they are too many."""
+def is_damage(error: Exception) -> bool:
+    """Return whether an error is Arrow's for content that it cannot read; not one of the storage."""
+    return isinstance(error, pa.ArrowException) or (type(error) is OSError and error.errno is None)
+
+
+def reject_rows(
+    rows: range, error: str, split: Split, reason: str = "too_large"
+) -> Iterator[pa.Table]:
+    """Yield rows with a reason; raise SourceError if they are too many."""
     if len(rows) > MAX_REJECTED_ROWS:
         raise SourceError(
             error, where=split.uri, hint="write the rows in smaller row groups or record batches"
@@ -147,7 +154,7 @@ def reject_rows(rows: range, error: str, split: Split) -> Iterator[pa.Table]:
                 "row": pa.array(numbers),
                 "text": pa.nulls(len(numbers), pa.string()),
                 "metadata": pa.repeat(metadata, len(numbers)),
-                "reason": pa.repeat(pa.scalar("source.too_large"), len(numbers)),
+                "reason": pa.repeat(pa.scalar(f"source.{reason}"), len(numbers)),
             },
         )
 

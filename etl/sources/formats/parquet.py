@@ -203,7 +203,10 @@ class _FileReader:
                 )
                 yield from columnar.reject_rows(range(row, end), what, self._split)
             except (pa.ArrowException, OSError) as error:
-                raise pa.ArrowInvalid(f"row group {index}: {error_line(error)}") from error
+                if self._source.damaged == "quarantine" or not columnar.is_damage(error):
+                    raise pa.ArrowInvalid(f"row group {index}: {error_line(error)}") from error
+                what = f"row group {index} is damaged ({error_line(error)})"
+                yield from columnar.reject_rows(range(row, end), what, self._split, "damaged")
             return
 
     def _tables(self, groups: range, row: int, skip: int = 0) -> Iterator[pa.Table]:
