@@ -146,7 +146,9 @@ def hold_lease(
     """
     lease = HeldLease(storage.normalize(lake), kind, state)
     done = threading.Event()
-    renewer = threading.Thread(target=_renew, args=(lease, done), daemon=True)
+    renewer = threading.Thread(
+        target=_renew, args=(lease, done), name="tokenlake-lease", daemon=True
+    )
     renewer.start()
     try:
         yield lease
