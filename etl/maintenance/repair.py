@@ -24,6 +24,8 @@ from etl.audit.verify.verify import Problem, verify
 from etl.delta import vacuum_records
 from etl.delta.table import Table
 from etl.lake import leases, releases
+from etl.lake.finished_versions import FOLDER as FINISHED
+from etl.lake.finished_versions import restore_finished
 from etl.lake.vacuums import refuse_during_vacuum
 from etl.maintenance.restore_logs import restore_logs
 from etl.maintenance.undo_units import Undo, UnrepairedProblem, unrepaired
@@ -111,7 +113,8 @@ def _repair_once(lake: str, lease: leases.HeldLease | None, result: Repair) -> b
 def _is_small(problem: Problem) -> bool:
     """Return whether a problem is one of a small file that can be removed or written again."""
     is_restored = problem.table == releases.FOLDER and problem.release is None
-    return problem.table in REMOVABLE or _is_vacuumed(problem) or is_restored
+    is_removable = problem.table in (*REMOVABLE, FINISHED)
+    return is_removable or _is_vacuumed(problem) or is_restored
 
 
 def _is_vacuumed(problem: Problem) -> bool:
@@ -128,6 +131,8 @@ def _repair_small_files(lake: str, problems: Iterable[Problem], result: Repair) 
         if _is_vacuumed(problem):
             key = PurePosixPath(str(problem.file)).stem
             restore_record(Table.open(storage.join(lake, problem.table)), key)
+        elif problem.table == FINISHED:
+            restore_finished(lake)
         elif problem.table == releases.FOLDER:
             releases.restore_release(lake, PurePosixPath(name).stem)
         else:

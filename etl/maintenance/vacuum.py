@@ -32,6 +32,7 @@ from etl.delta.table import Table
 from etl.delta.vacuum_records import VacuumRecord
 from etl.errors import ConflictError, StorageError, TableError
 from etl.lake import leases, releases, scratch
+from etl.lake.finished_versions import check_finished
 from etl.lake.missing_tables import no_lake_error
 from etl.lake.table_specs import SPECS
 from etl.maintenance.unneeded_files import ListedFiles, Needs, Unneeded, find_uploads
@@ -74,7 +75,8 @@ def vacuum(lake: str, *, retain: timedelta = RETAIN, delete: bool = False) -> Va
 
     Versions that lose files are first recorded beside their table, and opening one raises an error that
     names the vacuum. Raises TableError if the lake does not exist, if the retention is too short, or if the
-    lease of the vacuum expires; ConflictError if another vacuum or a repair of the lake is running.
+    lease of the vacuum expires; ConflictError if another vacuum or a repair of the lake is running;
+    DamagedLogError if a table has lost its newest versions.
     """
     url = storage.normalize(lake)
     if retain < MIN_RETAIN:
@@ -86,6 +88,7 @@ def vacuum(lake: str, *, retain: timedelta = RETAIN, delete: bool = False) -> Va
     names = [name for name in SPECS if Table.exists(storage.join(url, name))]
     if not names:
         raise no_lake_error(url)
+    check_finished(url)  # the files of versions that a backup may bring back were never committed
     if not delete:  # so this machine's clock is good enough
         listed = _list(url, names)
         needs = _read_needs(url, retain, None)
