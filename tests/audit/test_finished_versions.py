@@ -1,7 +1,7 @@
 """A table that is restored from a backup or lost is not mistaken for one whose last run was interrupted."""
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,30 +17,39 @@ from etl.maintenance.vacuum import vacuum
 from etl.recipe.recipe import Recipe
 from tests.helpers.corpus import records, write_jsonl
 from tests.helpers.lake_rows import rows_by_table
-from tests.helpers.lakes import with_copied_input
-from tests.helpers.paths import at
+from tests.helpers.lakes import with_copied_lake
+from tests.helpers.paths import NewPlace
+from tests.helpers.recipes import small_recipe
 
 pytestmark = pytest.mark.local_only  # folders are copied by hand
 
 TABLES = ("documents", "duplicates", "keys", "tokens")
 
 
+@pytest.fixture(scope="module")
+def saved(client: Client, new_place: NewPlace, tiny_tokenizer: Path) -> Recipe:
+    """The recipe of a lake of two runs, and beside it a backup of its folder from between them."""
+    folder = new_place("saved")
+    recipe = small_recipe(folder / "crawl", folder / "lake", tiny_tokenizer)
+    write_jsonl(folder / "crawl" / "a.jsonl", records(0, 30))
+    assert run(recipe, cluster=client).ok
+    shutil.copytree(str(recipe.lake), str(folder / "backup"))
+    write_jsonl(folder / "crawl" / "b.jsonl", records(20, 50))
+    assert run(recipe, cluster=client).ok
+    return recipe
+
+
 @pytest.fixture
-def grown(client: Client, made: Recipe, place: UPath) -> Iterator[Recipe]:
-    """A lake of two runs, and beside it a backup of its folder from between them."""
-    recipe = with_copied_input(made, place)
-    assert run(recipe, cluster=client).ok
-    shutil.copytree(str(recipe.lake), f"{recipe.lake}-backup")
-    write_jsonl(at(recipe.source.path) / "d.jsonl", records(200, 230))
-    assert run(recipe, cluster=client).ok
-    yield recipe
-    shutil.rmtree(f"{recipe.lake}-backup")
+def grown(saved: Recipe, place: UPath) -> Recipe:
+    """The same recipe with a copy of its lake, and of the backup."""
+    shutil.copytree(Path(saved.lake).with_name("backup"), str(place / "backup"))
+    return with_copied_lake(saved, place)
 
 
-def roll_back(table: Path) -> None:
-    """Replace the folder of a table by that of the backup."""
-    shutil.rmtree(table)
-    shutil.copytree(table.parent.with_name(f"{table.parent.name}-backup") / table.name, table)
+def roll_back(path: Path) -> None:
+    """Replace a folder of the lake by that of the backup."""
+    shutil.rmtree(path)
+    shutil.copytree(path.parent.with_name("backup") / path.name, path)
 
 
 def lose_newest(table: Path) -> None:
@@ -70,16 +79,14 @@ def test_a_table_that_has_lost_versions_is_found_and_repaired(
 
 
 def test_an_interrupted_run_is_not_a_problem(client: Client, grown: Recipe) -> None:
-    """The newest commits of a run that did not end are lost, as if it had not made them."""
+    """The second run has not ended, and the newest commit of it is lost."""
     lake = Path(grown.lake)
-    shutil.copytree(lake / "finished", lake / "before")
-    write_jsonl(at(grown.source.path) / "e.jsonl", records(300, 310))
-    assert run(grown, cluster=client).ok
-    shutil.rmtree(lake / "finished")
-    (lake / "before").rename(lake / "finished")
+    before = rows_by_table(grown)
+    roll_back(lake / "finished")
     lose_newest(lake / "tokens")
     assert verify(str(lake)) == []
     assert run(grown, cluster=client).tokens
+    assert rows_by_table(grown) == before
     assert verify(str(lake)) == []
 
 
