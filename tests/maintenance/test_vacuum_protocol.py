@@ -157,7 +157,7 @@ def test_a_vacuum_during_a_release(jobs: StoppingJobs, lake: Lake, first: int, s
 def test_a_vacuum_that_sleeps_longer_than_its_lease(
     jobs: StoppingJobs, lake: Lake, first: int, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Meanwhile another vacuum and a release come, each of which sees what the other one has left."""
+    """Another vacuum and a release come first, each of which sees what the other one has left."""
     for name in ("LIFETIME", "_COMMIT_TIME", "_RENEW_SECONDS"):
         monkeypatch.setattr(leases, name, getattr(leases, name))
     shorten_leases()
