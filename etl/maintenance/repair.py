@@ -129,7 +129,7 @@ def _repair_small_files(lake: str, problems: Iterable[Problem], result: Repair) 
         if not result.done:
             continue
         if _is_vacuumed(problem):
-            key = PurePosixPath(str(problem.file)).stem
+            key = PurePosixPath(str(problem.file)).stem.rpartition("-")[2]
             restore_record(Table.open(storage.join(lake, problem.table)), key)
         elif problem.table == FINISHED:
             restore_finished(lake)
