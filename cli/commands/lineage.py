@@ -32,5 +32,8 @@ def lineage(
     if openlineage:
         for event in run_events(node):
             output.echo(output.json_text(event, indent=None))
+        for each in node.walk():
+            for note in each.notes:
+                options.warn(f"{each.name}: {note}")
         return
     output.print_result(node, lambda root: root.lines(), as_json=as_json)

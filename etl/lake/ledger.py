@@ -291,8 +291,12 @@ class Ledger:
         transactions |= {"epoch": epoch, "generation": generation}
         if self.table is not None and self.table.is_remains and not drop.is_void:
             transactions["recipe"] = int63(self.fingerprint)
-        if drop.is_undo:  # the files are again those that our commits have made
-            transactions["live_files"] = self._transactions.get("live_files") or 0
+        if (
+            drop.is_undo and self.table is not None
+        ):  # the files are those that our commits have made
+            live = {file["path"] for file in self.table.files("path")}.difference(drop.paths)
+            live.update(file.path for entry in drop.add for file in entry.data_files)
+            transactions["live_files"] = _hash_paths(live)
         if drop.is_void:
             transactions |= {"recipe": 0, "live_files": 0}
         if drop.rebuild is not None:

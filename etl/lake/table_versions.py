@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from etl import schemas
+from etl.delta.log_segment import ranges
 from etl.delta.table import Table
 from etl.html.card import Card, cards_html
 from etl.html.grid import make_grid
@@ -32,13 +33,19 @@ class Version:
 
 
 class History(list[Version]):
-    """The versions of a table, newest first; a notebook shows them as a table."""
+    """The versions of a table, newest first; a notebook shows them as a table.
+
+    ``newest`` is the version of the table, which may have lost the log entries of some versions.
+    """
+
+    newest: int = -1
 
     def _repr_html_(self) -> str:
         """Return the versions as HTML, for notebooks."""
         header = ("version", "rows", "kept", "rejected", "tokens")
+        grid = make_grid("Versions", header, self, _cells)
         return cards_html(
-            Card(title="History", grids=[make_grid("Versions", header, self, _cells)])
+            Card(title="History", text="\n".join(lost_entries(self, self.newest)), grids=[grid])
         )
 
 
@@ -57,7 +64,10 @@ def history(table_url: str) -> History:
 
     Raises TableError if the table does not exist, or was written in another format version.
     """
-    return History(stream_versions(open_table(table_url)))
+    table = open_table(table_url)
+    versions = History(stream_versions(table))
+    versions.newest = table.version
+    return versions
 
 
 def read_versions(table: Table) -> list[Version]:
@@ -68,6 +78,20 @@ def read_versions(table: Table) -> list[Version]:
 def stream_versions(table: Table) -> Iterator[Version]:
     """Yield the versions of an open table up to its own, newest first, without holding them."""
     return (_version(info, table.url) for info in table.history())
+
+
+def lost_entries(versions: Sequence[Version], newest: int) -> list[str]:
+    """Return a line for each range of versions, up to the newest, whose log entries are gone."""
+    known = {each.version for each in versions}
+    return [
+        f"the log {'entry' if first == last else 'entries'} of {_range(first, last)} "
+        f"{'is' if first == last else 'are'} gone: the commits are missing here"
+        for first, last in ranges(v for v in range(newest + 1) if v not in known)
+    ]
+
+
+def _range(first: int, last: int) -> str:
+    return f"version {first}" if first == last else f"versions {first} to {last}"
 
 
 def latest_record(versions: Sequence[Version]) -> schemas.Lineage | None:

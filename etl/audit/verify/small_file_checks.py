@@ -1,12 +1,14 @@
-"""Check the small JSON files of a lake: releases, leases, quarantine notes, moves, vacuumed versions."""
+"""Check the small JSON files of a lake: releases, leases, notes, moves, records of vacuums and versions."""
 
 from collections.abc import Iterator
 
 from etl import storage
 from etl.audit.verify.file_checks import Problem
-from etl.delta.commit_history import VACUUMED
+from etl.delta import vacuum_records
 from etl.errors import TableError
 from etl.lake import missing_inputs, releases
+from etl.lake.finished_versions import FOLDER as FINISHED
+from etl.lake.finished_versions import finished_uri
 from etl.lake.table_specs import SPECS
 from etl.storage import checked_json
 
@@ -22,6 +24,8 @@ def check_small_files(lake: str) -> Iterator[Problem]:
         yield Problem(
             releases.FOLDER, _path(lake, releases.FOLDER, damage), _what(damage), release=lost
         )
+    for damage in checked_json.find_damage(finished_uri(lake), hint=releases.RESTORED):
+        yield Problem(FINISHED, _path(lake, FINISHED, damage), _what(damage))
     for folder in REMOVABLE:
         for file in storage.find_files(storage.join(lake, folder)):
             try:
@@ -29,9 +33,11 @@ def check_small_files(lake: str) -> Iterator[Problem]:
             except TableError as error:
                 yield Problem(folder, _path(lake, folder, error), _what(error))
     for table in SPECS:
-        uri = storage.join(lake, table, VACUUMED)
-        for damage in checked_json.find_damage(uri, hint=releases.RESTORED):
-            yield Problem(table, _path(lake, table, damage), _what(damage))
+        url = storage.join(lake, table)
+        for key in vacuum_records.record_keys(url):
+            uri = vacuum_records.record_uri(url, key)
+            for damage in checked_json.find_damage(uri, hint=releases.RESTORED):
+                yield Problem(table, _path(lake, table, damage), _what(damage))
 
 
 def _path(lake: str, folder: str, error: TableError) -> str:
