@@ -16,7 +16,7 @@ def columns_to_read(source: Source, names: Iterable[str], split: Split) -> list[
     """
     names = list(names)
     columns, unique = source.columns, list(dict.fromkeys(names))
-    wanted = [name for name in (columns.text, columns.id, columns.url) if name is not None]
+    wanted = [*columns.known.values()]
     wanted += [] if source.metadata == "all" else source.metadata
     missing = [name for name in wanted if name not in unique and split.format != "delta"]
     if missing:

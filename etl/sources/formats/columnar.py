@@ -222,8 +222,8 @@ def convert_batch(batch: pa.RecordBatch, split: Split, source: Source, first_row
     text, bad = _text(_column(batch, columns.text, split), split, source)
     numbers = np.arange(first_row, first_row + len(batch), dtype=np.int64)
     arrays = {"row": pa.array(numbers), "text": text}
-    for name, column in (("id", columns.id), ("url", columns.url)):
-        if column is not None:
+    for name, column in columns.known.items():
+        if name != "text":
             arrays[name] = _strings(_column(batch, column, split))
     metadata = _metadata(batch, split, source)
     if metadata is not None:

@@ -110,7 +110,9 @@ def _add_line(line: str, row: int, source: Source, buffer: RecordBuffer) -> None
         return buffer.reject(row, "malformed", error_text, raw=line)
     record_id = None if columns.id is None else to_text(record.get(columns.id))
     url = None if columns.url is None else to_text(record.get(columns.url))
-    return buffer.add(row, text, id=record_id, url=url, metadata=_metadata(record, source))
+    media_type = None if columns.media_type is None else to_text(record.get(columns.media_type))
+    metadata = _metadata(record, source)
+    return buffer.add(row, text, id=record_id, url=url, metadata=metadata, media_type=media_type)
 
 
 def _metadata(record: dict[str, Any], source: Source) -> str | None:
