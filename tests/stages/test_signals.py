@@ -113,7 +113,7 @@ def test_a_group_is_computed_once(monkeypatch):
 
     monkeypatch.setattr(word_counts, "count_words", counted)
     compute_signals(pa.table({"text": ["a"]}), ["num_words", "num_lines", "alpha_word_ratio"])
-    assert calls == [{"rules": "en", "words": True, "marks": True, "repeated": False}]
+    assert calls == [{"rules": "unknown", "words": True, "marks": True, "repeated": False}]
     compute_signals(
         pa.table({"text": ["a"]}), ["num_words", "spaced_num_words", "top_2gram_char_ratio"]
     )
