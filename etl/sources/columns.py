@@ -15,8 +15,8 @@ def columns_to_read(source: Source, names: Iterable[str], split: Split) -> list[
     may lack a column, which is then null: the table's schema was checked earlier.
     """
     names = list(names)
-    columns, unique = source.columns, dict.fromkeys(names)
-    used = [name for name in (columns.text, columns.id, columns.url) if name is not None]
+    unique = dict.fromkeys(names)
+    used = source.columns.known.values()
     wanted = dict.fromkeys([*used, *(() if source.metadata == "all" else source.metadata)])
     missing = [name for name in wanted if name not in unique and split.format != "delta"]
     if missing:

@@ -162,7 +162,7 @@ class RecordBuffer:
     def __init__(self, uri: str, *, max_bytes: int) -> None:
         self._uri = uri
         self._max = max_bytes - (max_bytes >> 4)  # leaves room for the record that fills it
-        self._records: list[tuple[int, str | bytes | None, str | None, str | None, str | None]] = []
+        self._records: list[tuple[int, str | bytes | None, *tuple[str | None, ...]]] = []
         self._reasons: list[str | None] = []
         self._size = self._flushed = 0
 
@@ -184,11 +184,13 @@ class RecordBuffer:
         id: str | None = None,
         url: str | None = None,
         metadata: str | None = None,
+        media_type: str | None = None,
     ) -> None:
         """Add a record. In a str, bytes that are not UTF-8 are surrogates."""
-        self._records.append((row, text, id, url, metadata))
+        self._records.append((row, text, id, url, metadata, media_type))
         self._reasons.append(None)
         self._size += len(text or b"") + len(metadata or "") + len(id or "") + len(url or "")
+        self._size += len(media_type or "")
 
     def reject(
         self,
@@ -212,8 +214,9 @@ class RecordBuffer:
         self._size = 0
         if not records:
             return
-        row, text, ids, url, metadata = map(list, zip(*records, strict=True))
-        strings = {"text": text, "id": ids, "url": url, "metadata": metadata}
+        row, *values = map(list, zip(*records, strict=True))
+        names = ("text", "id", "url", "metadata", "media_type")
+        strings: dict[str, list[Any]] = dict(zip(names, values, strict=True))
         try:
             # As binary, because encoded text is valid UTF-8 and need not be checked again.
             arrays = {

@@ -23,7 +23,7 @@ _Texts = Annotated[tuple[_Text, ...], Field(min_length=1)]
 
 
 class Columns(Settings):
-    """The input columns that hold the text, the user's own id and the URL; None if the input has none."""
+    """The input columns that hold the text and facts about it; None if the input has none."""
 
     text: _Text = "text"
     """The column that holds the text."""
@@ -33,6 +33,14 @@ class Columns(Settings):
     not valid UTF-8 is rejected."""
     url: _Text | None = None
     """The column that holds the URL; null if there is none."""
+    media_type: _Text | None = None
+    """The column that holds the media type of the text, such as ``text/html``, which the stage ``extract``
+    reads; null if there is none."""
+
+    @property
+    def known(self) -> dict[str, str]:
+        """The columns that the input has, by what they hold."""
+        return {use: name for use, name in self.model_dump().items() if name is not None}
 
 
 class Source(Settings):

@@ -158,6 +158,8 @@ class Transform(Stage):
     # If so, and the table has the counts of words of each line (``WORDS_OF_LINES``), apply() adds those of
     # the rewritten text (``WORDS_OF_TEXT``).
     counts_words: ClassVar[bool] = False
+    # If so, the table has the column ``media_type`` of ``schemas.RAW``.
+    reads_media_type: ClassVar[bool] = False
 
     def apply(self, table: pa.Table) -> pa.Table:
         """Return the same rows with their text rewritten and the columns of ``columns()`` filled."""

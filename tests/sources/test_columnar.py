@@ -78,9 +78,10 @@ def test_records_become_rows(tmp_path, name: str) -> None:
         {"price": None, "raw": "6f6b", "score": "nan", "tags": None, "when": None},
     ]
     uri = f"file://{path}"
+    others = {"media_type": None, "reason": None}
     assert rows == [
-        {"id": "7", "source": uri, "row": 0, "text": "one", "url": "http://a", "reason": None},
-        {"id": None, "source": uri, "row": 1, "text": "zwölf", "url": None, "reason": None},
+        {"id": "7", "source": uri, "row": 0, "text": "one", "url": "http://a", **others},
+        {"id": None, "source": uri, "row": 1, "text": "zwölf", "url": None, **others},
     ]
 
 

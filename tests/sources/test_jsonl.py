@@ -63,6 +63,7 @@ def test_records_become_rows(tmp_path) -> None:
             "text": "one",
             "url": "http://a",
             "metadata": '{"score":0.5,"tags":["x",{"a":2,"b":1}]}',
+            "media_type": None,
             "reason": None,
         },
         {
@@ -72,6 +73,7 @@ def test_records_become_rows(tmp_path) -> None:
             "text": "zwölf ä 😀",
             "url": None,
             "metadata": '{"score":"nan"}',
+            "media_type": None,
             "reason": None,
         },
     ]

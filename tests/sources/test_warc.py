@@ -96,6 +96,7 @@ def test_documents_become_rows_and_other_records_do_not(tmp_path) -> None:
             "text": text,
             "url": f"https://example.org/{number}",
             "metadata": json.dumps({**common, **facts}, sort_keys=True, separators=(",", ":")),
+            "media_type": facts["content_type"],
             "reason": None,
         }
         for number, text, facts in documents

@@ -9,9 +9,9 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
+from etl.sources.formats.character_sets import decode_text
 from etl.sources.formats.warc_payload import (
     Payload,
-    decode_text,
     extract_payload,
 )
 from etl.sources.formats.warc_records import Record
@@ -173,7 +173,7 @@ def test_the_detected_content_type_overrides_the_declared_one() -> None:
         ("①髙".encode("cp932"), "Shift_JIS", "①髙", "cp932"),
         ("똠방".encode("cp949"), "euc-kr", "똠방", "cp949"),
         ("€镕".encode("gb18030"), "gb2312", "€镕", "gb18030"),
-        (b"<meta charset='koi8-r'>" + "Да".encode("koi8-r"), None, None, "koi8-r"),
+        (b"<meta charset='koi8-r'>" + "Да".encode("koi8-r"), None, None, "koi8-u"),
         (b"<meta charset=latin1>" + "Да".encode(), "utf-8", None, "utf-8"),
         ("ó".encode(), None, "ó", "utf-8"),
         (b"words", None, "words", "utf-8"),

@@ -231,18 +231,19 @@ def convert_batch(batch: pa.RecordBatch, split: Split, source: Source, first_row
 
     Raises SourceError if the text column does not hold text.
     """
-    columns, count = source.columns, len(batch)
+    count = len(batch)
     arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
     for name, constant in split.partition:  # in the Delta log; the data file lacks the column
         arrays.setdefault(name, pa.repeat(pa.scalar(constant), count))
     missing = pa.nulls(count)
-    text, bad = _text(arrays.get(columns.text, missing), split, source)
+    text, bad = _text(arrays.get(source.columns.text, missing), split, source)
     numbers = np.arange(first_row, first_row + count, dtype=np.int64)
     result = {"row": pa.array(numbers), "text": text}
-    for name, column, convert in (("id", columns.id, to_strings), ("url", columns.url, to_urls)):
-        if column is not None:
+    for use, column in source.columns.known.items():
+        if use != "text":
+            convert = to_urls if use == "url" else to_strings
             values = _take_good(column, convert(arrays.get(column, missing)), bad)
-            result[name] = pa.array(values, pa.string())
+            result[use] = pa.array(values, pa.string())
     metadata = _metadata(arrays, source, count, bad)
     if bad:
         pairs = [bad.get(index, (None, value)) for index, value in enumerate(metadata)]

@@ -191,6 +191,7 @@ def _add(record: dict[str, str], row: int, source: Source, buffer: RecordBuffer)
         record[columns.text],
         id=None if columns.id is None else record[columns.id],
         url=None if columns.url is None else record[columns.url],
+        media_type=None if columns.media_type is None else record[columns.media_type],
         metadata=to_json({name: record[name] for name in kept}) if source.metadata else None,
     )
 

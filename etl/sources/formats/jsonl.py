@@ -205,9 +205,11 @@ def _add_record(record: Any, row: int, raw: str, source: Source, buffer: RecordB
     try:
         record_id = None if columns.id is None else to_text(record.get(columns.id))
         url = None if columns.url is None else to_text(record.get(columns.url))
+        media_type = None if columns.media_type is None else to_text(record.get(columns.media_type))
     except ValueError as error:
         return buffer.reject(row, "malformed", str(error), raw=raw)
-    return buffer.add(row, text, id=record_id, url=url, metadata=_metadata(record, source))
+    metadata = _metadata(record, source)
+    return buffer.add(row, text, id=record_id, url=url, metadata=metadata, media_type=media_type)
 
 
 def _metadata(record: dict[str, Any], source: Source) -> str | None:

@@ -125,8 +125,10 @@ def _add(record: Record, row: int, source: Source, buffer: RecordBuffer) -> None
         return buffer.reject(
             row, page.problem, page.error, raw=record.header, id=record_id, url=url
         )
-    metadata = _metadata(record, page.facts, source)
-    return buffer.add(row, page.text, id=record_id, url=url, metadata=metadata)
+    metadata, media_type = _metadata(record, page.facts, source), page.facts.get("content_type")
+    return buffer.add(
+        row, page.text, id=record_id, url=url, metadata=metadata, media_type=media_type or None
+    )
 
 
 def _id_and_url(record: Record) -> tuple[str | None, str | None]:

@@ -1,10 +1,4 @@
-"""Text of a WARC record: the body of a response, or the block, with its characters decoded.
-
-The character set is determined as in a browser: by a byte order mark, the HTTP header, the page's own
-``meta`` element, or else a guess (WHATWG, Encoding and HTML standards, by resiliparse 2). Bytes that cannot
-be decoded become U+FFFD. If more than one character in a hundred does, the guess is tried too, and the text
-with fewer of them is used.
-"""
+"""Text of a WARC record: the body of a response, or the block, with its characters decoded."""
 
 import codecs
 import re
@@ -13,32 +7,17 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from resiliparse.parse.encoding import detect_encoding, detect_mime, map_encoding_to_html5
+from resiliparse.parse.encoding import detect_mime
 
+from etl.sources.formats.character_sets import decode_text
 from etl.sources.formats.http_response import is_response, parse_response
 from etl.sources.formats.warc_records import Record
 
 _SNIFFED_BYTES = 1445  # WHATWG MIME Sniffing, 5.2: the length of a resource header
-_MAX_UNDECODED_RATIO = (
-    0.01  # chosen here: a few bad bytes are normal in a page, a hundredth is noise
-)
 _CHARSET = re.compile(r"charset\s*=\s*[\"']?\s*([^\s;\"']+)", re.IGNORECASE)
-_BOMS = (
-    (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF16_LE, "utf-16-le"),
-    (codecs.BOM_UTF16_BE, "utf-16-be"),
-)
 _BINARY_DATA = re.compile(rb"[\x00-\x08\x0b\x0e-\x1a\x1c-\x1f]")  # WHATWG MIME Sniffing, 3
 _NOT_PROSE = ("text/css", "text/dns", "text/javascript", "text/ecmascript")
 _PROSE_APPLICATIONS = ("application/xhtml+xml", "application/xml")
-# Python's codecs for WHATWG labels whose namesake in Python is a smaller character set.
-_SUPERSETS = {
-    "gbk": "gb18030",
-    "shift_jis": "cp932",
-    "euc_kr": "cp949",
-    "big5": "big5hkscs",
-    "iso8859-11": "cp874",
-}
 
 
 class Payload(NamedTuple):
@@ -93,14 +72,15 @@ def _text_payload(
             error = f"the content starts like {sniffed}"
             return Payload(problem="not_text", error=error, facts=facts)
     charset = _CHARSET.search(declared)
-    text, encoding, undecoded = decode_text(content, charset[1] if charset else None)
+    decoded = decode_text(content, charset[1] if charset else None)
+    text, encoding, undecoded = decoded
     facts["charset"] = encoding
     if "\0" in text[:_SNIFFED_BYTES]:
         error = "the content starts with binary data"
         return Payload(problem="not_text", error=error, facts=facts)
     if undecoded:
         facts["undecoded"] = undecoded
-    if _is_noise((text, encoding, undecoded)):
+    if decoded.is_noise:
         error = f"{undecoded} of {len(text)} characters are not valid {encoding}"
         return Payload(problem="undecodable", error=error, facts=facts)
     unchanged = encoding == "utf-8" and not undecoded and not content.startswith(codecs.BOM_UTF8)
@@ -121,56 +101,6 @@ def _is_type_doubtful(record: Record, mime: str, content: bytes) -> bool:
     if mime and kind != "response" and _mime(fields.get("content-type")) != "application/http":
         return False
     return mime != "text/plain" or bool(_BINARY_DATA.search(content, 0, _SNIFFED_BYTES))
-
-
-def decode_text(content: bytes, declared: str | None) -> tuple[str, str, int]:
-    """Return the text, the encoding in which it was decoded, and its number of U+FFFD characters.
-
-    >>> decode_text("Grüße".encode("latin-1"), "ISO-8859-1")
-    ('Grüße', 'cp1252', 0)
-    >>> decode_text(b"<meta charset=koi8-r>" + "Да".encode("koi8-r"), None)
-    ('<meta charset=koi8-r>Да', 'koi8-r', 0)
-    """
-    for mark, encoding in _BOMS:
-        if content.startswith(mark):
-            return _decode_as(content.removeprefix(mark), encoding)
-    decoded = _decode_as(content, _python_name(declared) or _undeclared_encoding(content))
-    if _is_noise(decoded):
-        decoded = min(
-            decoded, _decode_as(content, _guessed_encoding(content)), key=lambda each: each[2]
-        )
-    return decoded
-
-
-def _undeclared_encoding(content: bytes) -> str:
-    """Return the encoding that the page's ``meta`` declares, else UTF-8 if valid, else a guess."""
-    guess = _guessed_encoding(content)
-    encoding = _python_name(detect_encoding(content, from_html_meta=True)) or guess
-    if encoding != guess:
-        return encoding
-    return encoding if _decode_as(content, "utf-8")[2] else "utf-8"
-
-
-def _guessed_encoding(content: bytes) -> str:
-    return _python_name(detect_encoding(content)) or "utf-8"
-
-
-def _decode_as(content: bytes, encoding: str) -> tuple[str, str, int]:
-    text = content.decode(encoding, "replace")
-    undecoded = text.count("\ufffd") if "\ufffd" in text else 0  # a search is faster than a count
-    return text, encoding, undecoded
-
-
-def _is_noise(decoded: tuple[str, str, int]) -> bool:
-    text, _, undecoded = decoded
-    return undecoded > _MAX_UNDECODED_RATIO * len(text)
-
-
-@lru_cache(maxsize=256)
-def _python_name(label: str | None) -> str | None:
-    """Return Python's name for a declared encoding, by WHATWG's table of labels; None if unknown."""
-    name = map_encoding_to_html5(label.strip().lower(), fallback_utf8=False) if label else None
-    return _SUPERSETS.get(name, name) if name else None
 
 
 @lru_cache(maxsize=256)
