@@ -62,7 +62,7 @@ class SourceFolder:
         return Counter(str(row["text"]) for row in documents)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_folder(tiny_tokenizer: Path, client: Client) -> Callable[[UPath], SourceFolder]:
     return lambda place: SourceFolder(place, tiny_tokenizer, client)
 
