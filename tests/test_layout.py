@@ -44,6 +44,7 @@ ONLY: dict[str, tuple[str, ...]] = {
         "lake.leases",
         "lake.random_keys",
         "lake.releases",
+        "lake.vacuums",
         "row_condition",
     ),
     "etl.schemas": (),

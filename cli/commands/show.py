@@ -41,7 +41,7 @@ def show(
     """Print the schema, the size and the first rows of a table."""
     from etl.audit.row_lookup import read_first_rows
     from etl.lake.open_table import open_table
-    from etl.lake.releases import check_not_vacuumed
+    from etl.lake.vacuums import check_not_vacuumed
 
     if at_version is not None and timestamp is not None:
         raise typer.BadParameter("give --version or --timestamp, not both")

@@ -1,12 +1,11 @@
-"""What each commit of a table did, and the versions whose data files were vacuumed."""
+"""What each commit of a table did."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any
 
-from etl import storage
 from etl.delta.log_segment import (
     LogSegment,
     last_action,
@@ -15,10 +14,6 @@ from etl.delta.log_segment import (
     read_commit_files,
     version_of_commit_file,
 )
-from etl.storage import checked_json
-
-VACUUMED: Final = "_vacuumed.json"
-"""The name of the file, next to the data files, that ``vacuumed_versions`` reads."""
 
 
 @dataclass(frozen=True)
@@ -68,32 +63,6 @@ def read_commits(
     for name, content in zip(names, read_commit_files(url, names, held), strict=True):
         with raise_if_damaged(url, name):
             yield _parse_entry(version_of_commit_file(name), content)
-
-
-def vacuumed_versions(url: str) -> list[tuple[int, int]]:
-    """Return the ranges (first, last) of versions whose data files a vacuum has deleted.
-
-    Raises TableError if the file that lists them is damaged.
-    """
-    hint = "it lists the versions of which data files are missing"
-    content = checked_json.read_either(storage.join(storage.normalize(url), VACUUMED), hint=hint)
-    return [(first, last) for first, last in content or ()]
-
-
-def record_vacuumed(url: str, versions: Iterable[tuple[int, int]]) -> None:
-    """Add ranges of versions to those that ``vacuumed_versions`` returns."""
-    write_vacuumed(url, [*vacuumed_versions(url), *versions])
-
-
-def write_vacuumed(url: str, versions: Iterable[tuple[int, int]]) -> None:
-    """Replace the ranges of versions that ``vacuumed_versions`` returns."""
-    merged: list[tuple[int, int]] = []
-    for first, last in sorted(versions):
-        if merged and first <= merged[-1][1] + 1:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], last))
-        else:
-            merged.append((first, last))
-    checked_json.write_both(storage.join(storage.normalize(url), VACUUMED), merged)
 
 
 def _commit_files(url: str, version: int) -> list[str]:

@@ -16,7 +16,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from etl import storage
-from etl.delta import checkpoint, commit_history, external, log_segment, protocol, snapshot
+from etl.delta import (
+    checkpoint,
+    commit_history,
+    external,
+    log_segment,
+    protocol,
+    snapshot,
+    vacuum_records,
+)
 from etl.delta.commit import (
     commit_actions,
     creation_actions,
@@ -229,10 +237,10 @@ class Table:
 
     @property
     def is_vacuumed(self) -> bool:
-        """Whether a vacuum has deleted data files of this (old) version."""
+        """Whether a vacuum has deleted data files of this (old) version, or will do so."""
         return any(
             first <= self.version <= last
-            for first, last in commit_history.vacuumed_versions(self.url)
+            for first, last in vacuum_records.vacuumed_versions(self.url)
         )
 
     def commits(self, *, after: int = -1) -> Iterator[commit_history.Commit]:

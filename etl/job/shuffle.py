@@ -43,9 +43,10 @@ from etl.lake.commit_info import read_record
 from etl.lake.epochs import epoch_of, open_lake
 from etl.lake.ledger import Ledger, LedgerEntry, find_ledger, open_ledger
 from etl.lake.open_table import find_table
-from etl.lake.scratch import remove_scratch, scratch_folder
+from etl.lake.scratch import list_scratch, remove_scratch, scratch_folder
 from etl.lake.shuffled_table import ShuffledTable, seed_of
 from etl.lake.table_specs import SHUFFLED
+from etl.lake.vacuums import refuse_during_vacuum
 
 _MEMORY = 2 << 30  # of a worker without a limit; chosen here
 
@@ -113,6 +114,8 @@ def shuffle(
             versions = WorkerVersions(client)
             versions.check()
             job.checks = (lease.check, versions.check)
+            if next(list_scratch(job.lake), None) is not None:
+                refuse_during_vacuum(job.lake, lease, "the files of an earlier shuffle")
             job.run()
             _remove_abandoned_scratch(job.lake, lease)
     return job.report()

@@ -18,6 +18,7 @@ from etl.lake.epochs import drop_all, open_lake, start_epoch
 from etl.lake.ledger import Drop, Ledger
 from etl.lake.source_moves import write_moves
 from etl.lake.table_specs import SPECS
+from etl.lake.vacuums import refuse_during_vacuum
 from etl.lake.work_units import drop_sources, drop_units
 from etl.maintenance.restore_logs import restore_logs
 from etl.recipe.recipe import Recipe
@@ -47,6 +48,7 @@ class Start:
         """Restore the damaged logs of the lake, so that its tables can be rebuilt."""
         lake = storage.normalize(str(self._recipe.lake))
         with leases.hold_lease(lake, "repair") as lease:
+            refuse_during_vacuum(lake, lease, "files of the versions that the logs still have")
             restore_logs(lake, check_logs(lake), lease.check)
 
     def _plan(self) -> None:

@@ -100,8 +100,8 @@ class HeldLease:
         if self._is_expired or age >= (LIFETIME - _COMMIT_TIME).total_seconds():
             self._is_expired = True  # for good: a renewal would not bring deleted files back
             raise TableError(
-                f"the lease of this {self.kind} was not renewed for {age:.0f} seconds, so that a vacuum "
-                "may delete its files",
+                f"the lease of this {self.kind} was not renewed for {age:.0f} seconds, so that other jobs "
+                "may count it as dead",
                 where=self._uri,
                 hint="run again: it continues after the last commit",
             )

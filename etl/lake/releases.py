@@ -10,17 +10,19 @@ import re
 import shlex
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
 from etl import schemas, storage
 from etl.delta.table import Table
-from etl.errors import LoaderError, TableError
+from etl.errors import LoaderError, StorageError, TableError
 from etl.lake.commit_info import fields_of, input_versions
-from etl.lake.leases import active_leases, store_time
+from etl.lake.leases import store_time
 from etl.lake.missing_tables import no_lake_error, tables_of
 from etl.lake.open_table import open_table
 from etl.lake.table_specs import open_tables
+from etl.lake.vacuums import check_kept, check_not_vacuumed
 from etl.storage import checked_json
 
 FOLDER = "releases"
@@ -47,7 +49,8 @@ def create_release(lake: str, name: str, *, version: int | None = None) -> Relea
     """Create a release of the lake's newest state, or of the state at ``version`` of its last table.
 
     The last table is ``tokens``, or ``documents`` if there is none. Raises TableError if the name is invalid
-    or taken, if the version does not exist, or if a vacuum has deleted files of it.
+    or taken, if the version does not exist, or if a vacuum has deleted files of it; ConflictError if a vacuum
+    is about to.
     """
     url = storage.normalize(lake)
     if not _NAME.fullmatch(name):
@@ -67,14 +70,15 @@ def create_release(lake: str, name: str, *, version: int | None = None) -> Relea
     content = checked_json.encode(uri, asdict(release))
     if not storage.create_if_absent(uri, content):
         raise TableError(f"release {name!r} already exists", where=url, hint="see `etl releases`")
-    # A vacuum that started earlier may have missed this release: it takes its lease, then lists releases.
-    written = store_time(uri)
-    if any(lease.kind == "vacuum" for lease in active_leases(url, written)):
-        storage.remove(uri)
-        raise TableError(
-            "a vacuum of this lake is under way", where=url, hint="retry when it has finished"
-        )
-    storage.write_bytes(checked_json.copy_of(uri), content)
+    try:
+        written = store_time(uri)
+        for table in tables.values():
+            check_kept(table, written)
+        storage.write_bytes(checked_json.copy_of(uri), content)
+    except BaseException:
+        with suppress(StorageError):  # the first error matters more
+            checked_json.remove_both(uri)
+        raise
     return release
 
 
@@ -105,7 +109,7 @@ def read_releases(lake: str) -> tuple[list[Release], list[TableError]]:
     url = storage.normalize(lake)
     releases: list[Release] = []
     damaged: list[TableError] = []
-    for name in _names(url):
+    for name in checked_json.names(storage.join(url, FOLDER)):
         try:
             release = _read(url, name)
         except TableError as error:
@@ -124,19 +128,17 @@ def remove_release(lake: str, name: str) -> Release:
     try:
         release = read_release(lake, name)
     except TableError:  # the name may be one that no release can have, such as that of a copy
-        if name not in _names(url):
+        if name not in checked_json.names(storage.join(url, FOLDER)):
             raise
         release = Release(name=name, versions={}, created="", key="")
-    uri = _uri(url, name)
-    for each in (checked_json.copy_of(uri), uri):
-        storage.remove(each)
+    checked_json.remove_both(_uri(url, name))
     return release
 
 
 def find_damage(lake: str) -> Iterator[tuple[TableError, str | None]]:
     """Yield the errors of files of releases; each with the name of the release if its copy is damaged too."""
     url = storage.normalize(lake)
-    for name in _names(url):
+    for name in checked_json.names(storage.join(url, FOLDER)):
         try:
             _read(url, name)
         except TableError as error:
@@ -208,29 +210,11 @@ def open_tokens(lake: str, version: int | str | None) -> Table:
         raise LoaderError(error.what, where=error.where, hint=error.hint) from error
 
 
-def check_not_vacuumed(table: Table) -> None:
-    """Raise TableError if a vacuum has deleted data files of the table's version."""
-    if table.is_vacuumed:
-        raise TableError(
-            f"data files of version {table.version} were deleted by a vacuum",
-            where=table.url,
-            hint="use a newer version; `etl release` protects a version from vacuums",
-        )
-
-
 def _read(lake: str, name: str) -> Release | None:
     """Return a release, None if it does not exist; raise TableError if its file and the copy are damaged."""
     hint = f"`{removal_command(lake, name)}` removes it"
     content = checked_json.read_either(_uri(lake, name), hint=hint)
     return None if content is None else Release(**content)
-
-
-def _names(lake: str) -> list[str]:
-    """Return the names of all releases, also of those with damaged or missing files."""
-    folder = storage.join(lake, FOLDER)
-    copies = checked_json.copy_of(storage.join(folder, "*.json"))
-    uris = [file.uri for pattern in (folder, copies) for file in storage.find_files(pattern)]
-    return sorted({uri.rpartition("/")[2].removesuffix(".json") for uri in uris})
 
 
 def _uri(lake: str, name: str) -> str:

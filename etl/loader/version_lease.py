@@ -13,6 +13,7 @@ from etl import storage
 from etl.delta.table import Table
 from etl.errors import TableError, TokenlakeError
 from etl.lake import leases, releases
+from etl.lake.vacuums import find_vacuum
 
 _DELAY_S = 30.0  # a shorter look at a table takes no lease; chosen here
 _RENEW_S = 60.0  # a lease is valid for 15 minutes; 60 requests an hour, 0.0003 USD in S3
@@ -67,11 +68,9 @@ class VersionLease:
             lease.release()
 
     def _check_vacuums(self, lake: str, name: str, lease: leases.HeldLease) -> None:
-        """Warn if a vacuum that began before the lease may delete files that the newest version lacks."""
+        """Warn if a vacuum that began before the lease deletes files of the version."""
         with suppress(Exception):
-            jobs = leases.active_leases(lake, lease.now())
-            is_newest = Table.open(self.table).version == self.version
-            if not is_newest and any(job.kind == "vacuum" for job in jobs):
+            if find_vacuum(Table.open(self.table, self.version), lease.now()) is not None:
                 self._warn(lake, name, "a vacuum that does not know of this job is under way")
 
     def _warn(self, lake: str, name: str, reason: str) -> None:

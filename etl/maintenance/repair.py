@@ -30,7 +30,7 @@ from etl import schemas, storage
 from etl.audit.verify.log_checks import check_logs
 from etl.audit.verify.small_file_checks import REMOVABLE
 from etl.audit.verify.verify import Problem, verify
-from etl.delta.commit_history import VACUUMED, vacuumed_versions, write_vacuumed
+from etl.delta import vacuum_records
 from etl.delta.data_file import DataFileWriter, fill_columns
 from etl.delta.table import Table
 from etl.errors import TableError
@@ -39,10 +39,11 @@ from etl.lake.epochs import drop_all, open_lake, start_epoch
 from etl.lake.ledger import Drop, Ledger, LedgerEntry, find_ledger, key_of
 from etl.lake.table_specs import DUPLICATES, SPECS, open_tables
 from etl.lake.table_versions import live_inputs, read_versions
+from etl.lake.vacuums import refuse_during_vacuum
 from etl.lake.work_units import WorkUnit, kept_units
 from etl.maintenance.restore_logs import restore_logs
 from etl.maintenance.undo_foreign import describe_repair, undo_foreign_changes
-from etl.maintenance.vacuumed_versions import find_vacuumed_versions
+from etl.maintenance.vacuumed_versions import restore_record
 
 _MAX_ROUNDS = 10  # each repairs what the one before has uncovered
 _NOT_REPAIRABLE = "`etl run RECIPE --rebuild` makes the tables again"
@@ -98,6 +99,8 @@ def _repair_once(lake: str, lease: leases.HeldLease | None, result: Repair) -> b
     problems = logs.problems if logs.damage or is_empty else verify(lake)
     result.problems += [problem for problem in problems if problem not in result.problems]
     small = [problem for problem in problems if _is_small(problem)]
+    if lease is not None and (logs.damage or any(map(_is_vacuumed, small))):
+        refuse_during_vacuum(lake, lease, "files of the versions that the logs still have")
     _repair_small_files(lake, small, result)
     if logs.damage:
         result.logs += [name for name in logs.damage if name not in result.logs]
@@ -131,8 +134,8 @@ def _is_small(problem: Problem) -> bool:
 
 
 def _is_vacuumed(problem: Problem) -> bool:
-    """Return whether a problem is one of the file that lists vacuumed versions, or of its copy."""
-    return PurePosixPath(problem.file or "").name == VACUUMED
+    """Return whether a problem is one of a record of a vacuum, or of its copy."""
+    return (problem.file or "").startswith(f"{vacuum_records.FOLDER}/")
 
 
 def _repair_small_files(lake: str, problems: Iterable[Problem], result: Repair) -> None:
@@ -142,19 +145,12 @@ def _repair_small_files(lake: str, problems: Iterable[Problem], result: Repair) 
         if not result.done:
             continue
         if _is_vacuumed(problem):
-            _restore_vacuumed(Table.open(storage.join(lake, problem.table)))
+            key = PurePosixPath(str(problem.file)).stem
+            restore_record(Table.open(storage.join(lake, problem.table)), key)
         elif problem.table == releases.FOLDER:
             releases.restore_release(lake, PurePosixPath(name).stem)
         else:
             storage.remove(storage.join(lake, name))
-
-
-def _restore_vacuumed(table: Table) -> None:
-    try:
-        versions = vacuumed_versions(table.url)
-    except TableError:  # the copy is damaged too
-        versions = find_vacuumed_versions(table)
-    write_vacuumed(table.url, versions)
 
 
 def _extend(files: dict[str, list[str]], more: Mapping[str, Iterable[str]]) -> None:

@@ -1,39 +1,43 @@
 """Vacuum a lake: find the files that are no longer needed, and delete them on request.
 
-A data file is needed by the newest version, by every version that was the newest within the retention, and by
-each release. A running job needs all files written or removed since it started, regardless of the retention,
-or only those of the versions that its lease names, as training does.
-Unneeded files are those that a failed job never committed, and those that a replacement, rebuild, repair or
-optimize removed longer ago than the retention. The parts of uploads that a killed job never completed, and
-its files in the scratch space, are not needed either. Only files with Tokenlake's names are considered.
+A data file is needed by the newest version, by every version that was the newest within the retention, by
+each release, and by ``etl repair`` if another program has removed it. A running job needs all files written
+or removed since it started, regardless of the retention, or only those of the versions that its lease names,
+as training does. Unneeded files are those that a failed job never committed, and those that a replacement,
+rebuild, repair or optimize removed longer ago than the retention. The parts of uploads that a killed job
+never completed, and its files in the scratch space, are not needed either.
+
+A vacuum deletes in four steps, so that no file is both needed and deleted: it announces the versions that
+lose files (``etl/delta/vacuum_records.py``), reads again what is needed, decides, and deletes files while its
+lease is valid. See "Deleting files" in docs/explanation/exactly-once.md.
 
 All times are those of the store: when a file was written, when the log entry that removed it was written,
 when a job began, and the present, which is when the vacuum has written its own lease. Cost: one listing of
-the lake, and one pass over each log. Memory: 16 bytes for each live data file, and 25 for each time that the
-log adds or removes one; the listing is on disk.
+the lake, and one pass over each log, or two if a job commits to it during the vacuum.
 """
 
-from array import array
-from collections.abc import Callable, Iterator, Sequence
+import os
+import socket
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, NamedTuple
-
-import numpy as np
+from itertools import chain
+from typing import Any, Final
 
 from etl import storage
-from etl.compact_collections import DigestSet, SpilledList, digest, index_of
-from etl.delta import commit_history, log_segment
-from etl.delta.data_file import is_data_file
+from etl.delta import vacuum_records
 from etl.delta.table import Table
-from etl.errors import ConflictError, TableError
+from etl.delta.vacuum_records import VacuumRecord
+from etl.errors import ConflictError, StorageError, TableError
 from etl.lake import leases, releases, scratch
 from etl.lake.missing_tables import no_lake_error
-from etl.lake.open_table import find_table
 from etl.lake.table_specs import SPECS
+from etl.maintenance.unneeded_files import ListedFiles, Needs, Unneeded, find_uploads
 from etl.storage import uploads
+
+__all__ = ["MIN_RETAIN", "RETAIN", "Unneeded", "Vacuum", "vacuum"]
 
 RETAIN: Final = timedelta(days=7)
 """How long files removed from the newest version are retained: the default of Delta's VACUUM."""
@@ -43,17 +47,8 @@ MIN_RETAIN: Final = timedelta(hours=1)
 Chosen here."""
 
 _THREADS = 16  # they wait for storage
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Unneeded:
-    """An unneeded data file: the reason, and the versions that cannot be read without it."""
-
-    table: str
-    file: str  # path inside the table
-    size: int  # bytes
-    why: str
-    versions: tuple[int, int] | None  # first and last; None if it was never committed
+_EXCLUDED = ("vacuum", "repair")  # jobs that a vacuum does not run beside
+_BATCH_FILES = 256  # that are deleted after each check of the lease
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,8 +73,8 @@ def vacuum(lake: str, *, retain: timedelta = RETAIN, delete: bool = False) -> Va
     """Find unneeded files, and delete them if ``delete`` is set.
 
     Versions that lose files are first recorded beside their table, and opening one raises an error that
-    names the vacuum. Raises TableError if the lake does not exist or the retention is too short,
-    ConflictError if another vacuum of it is running.
+    names the vacuum. Raises TableError if the lake does not exist, if the retention is too short, or if the
+    lease of the vacuum expires; ConflictError if another vacuum or a repair of the lake is running.
     """
     url = storage.normalize(lake)
     if retain < MIN_RETAIN:
@@ -91,111 +86,134 @@ def vacuum(lake: str, *, retain: timedelta = RETAIN, delete: bool = False) -> Va
     names = [name for name in SPECS if Table.exists(storage.join(url, name))]
     if not names:
         raise no_lake_error(url)
-    # The order matters. The lease is taken before the releases are listed: see etl/lake/releases.py. The
-    # files are listed before the leases and the logs, so the job that wrote a listed file holds a lease, has
-    # committed the file, or is dead.
-    with leases.hold_lease(url, "vacuum") if delete else nullcontext() as own:
-        listed = {name: _list_data_files(storage.join(url, name)) for name in names}
-        # Without a lease nothing is deleted, so that this machine's clock is good enough.
-        now = datetime.now(UTC) if own is None else own.now()
-        others = [
-            other for other in leases.active_leases(url, now) if own is None or other.key != own.key
-        ]
-        if own is not None and any(other.kind == own.kind for other in others):
-            raise ConflictError("another vacuum of this lake is running", where=url)
-        jobs = [other for other in others if other.kind != "vacuum"]
-        # A job that names versions needs no other files, however long it runs.
-        horizon = min([now - retain, *(job.since for job in jobs if not job.versions)])
-        retained = releases.list_releases(url)
-        files = [
-            file
-            for name in names
-            for file in _unneeded(
-                url, name, listed.pop(name), horizon, _versions(name, retained, jobs)
-            )
-        ]
-        if not any(job.kind == "shuffle" for job in jobs):  # it may have continued another's work
-            files += _left_in_scratch(url, horizon)
-        unfinished = uploads.unfinished_uploads(url, before=horizon)
-        if own is not None:
-            for name in (*names, scratch.FOLDER):
-                own.check()
-                _delete(storage.join(url, name), [file for file in files if file.table == name])
-            _in_threads(uploads.abort_upload, unfinished)
+    if not delete:  # so this machine's clock is good enough
+        listed = _list(url, names)
+        needs = _read_needs(url, retain, None)
+        return _result(url, needs, [each.unneeded(needs) for each in listed], deleted=False)
+    with leases.hold_lease(url, "vacuum") as lease:
+        return _Deletion(url, retain, lease).run(_list(url, names))
+
+
+def _list(lake: str, names: Sequence[str]) -> list[ListedFiles]:
+    # Before the leases and the logs are read: the job that wrote a listed file holds a lease, has committed
+    # the file, or is dead.
+    return [ListedFiles(lake, name) for name in (*names, scratch.FOLDER)]
+
+
+def _read_needs(lake: str, retain: timedelta, own: leases.HeldLease | None) -> Needs:
+    """Return what needs files; raise ConflictError if a job runs beside which ``own`` must not delete any."""
+    now = datetime.now(UTC) if own is None else own.now()
+    others = [
+        other for other in leases.active_leases(lake, now) if own is None or other.key != own.key
+    ]
+    excluded = next((other.kind for other in others if other.kind in _EXCLUDED), None)
+    if own is not None and excluded is not None:
+        what = f"{'another' if excluded == own.kind else 'a'} {excluded} of this lake is running"
+        raise ConflictError(what, where=lake, hint="retry when it has finished")
+    jobs = [other for other in others if other.kind != "vacuum"]
+    # A job that names versions needs no other files, however long it runs.
+    horizon = min([now - retain, *(job.since for job in jobs if not job.versions)])
+    return Needs(horizon=horizon, jobs=jobs, releases=releases.list_releases(lake))
+
+
+class _Deletion:
+    """A vacuum that deletes files, while it holds a lease."""
+
+    def __init__(self, lake: str, retain: timedelta, lease: leases.HeldLease) -> None:
+        self._lake = lake
+        self._retain = retain
+        self._lease = lease
+        self._announced: set[str] = set()  # URLs of tables
+
+    def run(self, listed: Sequence[ListedFiles]) -> Vacuum:
+        """Do the four steps, for all tables at once."""
+        needs, found = self._find(listed)
+        self._discard_announced(found)
+        try:
+            self._record(found, is_decided=False)
+            if any(found.values()):
+                needs, found = self._find(listed)
+            self._lease.check()
+            self._record(found, is_decided=True)
+            self._lease.check()
+        except BaseException:
+            with suppress(StorageError):  # what is announced is void without a lease
+                self._withdraw(self._announced)  # nothing was deleted
+            raise
+        for url, files in found.items():
+            for start in range(0, len(files), _BATCH_FILES):
+                self._lease.check()
+                _delete(url, files[start : start + _BATCH_FILES])
+        self._merge_records(found)
+        result = _result(self._lake, needs, found.values(), deleted=True)
+        self._lease.check()
+        _in_threads(uploads.abort_upload, result.uploads)
+        return result
+
+    def _find(self, listed: Sequence[ListedFiles]) -> tuple[Needs, dict[str, list[Unneeded]]]:
+        """Return what needs files, and the unneeded files by the URL of their table."""
+        needs = _read_needs(self._lake, self._retain, self._lease)
+        return needs, {each.url: each.unneeded(needs) for each in listed}
+
+    def _record(self, found: Mapping[str, Sequence[Unneeded]], *, is_decided: bool) -> None:
+        """Announce, or decide, which versions of each table lose files."""
+        for url, files in found.items():
+            versions = [file.versions for file in files if file.versions is not None]
+            if versions:
+                self._announced.add(url)
+                self._write_record(url, versions, len(files), is_decided=is_decided)
+            elif url in self._announced:
+                self._withdraw([url])
+
+    def _write_record(
+        self, url: str, versions: Iterable[tuple[int, int]], files: int, *, is_decided: bool
+    ) -> None:
+        record = VacuumRecord(
+            key=self._lease.key,
+            host=socket.gethostname(),
+            process=os.getpid(),
+            since=self._lease.started.isoformat(),
+            files=files,
+            versions=vacuum_records.merge_ranges(versions),
+            is_decided=is_decided,
+        )
+        vacuum_records.write_record(url, record)
+
+    def _withdraw(self, tables: Iterable[str]) -> None:
+        for url in list(tables):
+            vacuum_records.remove_record(url, self._lease.key)
+            self._announced.discard(url)
+
+    def _discard_announced(self, tables: Iterable[str]) -> None:
+        """Remove what dead vacuums have announced: no other one runs, and a dead one deletes nothing."""
+        for url in tables:
+            for record in vacuum_records.read_records(url):
+                if not record.is_decided:
+                    vacuum_records.remove_record(url, record.key)
+
+    def _merge_records(self, found: Mapping[str, Sequence[Unneeded]]) -> None:
+        """Add what earlier vacuums have recorded to the records of this one, and remove theirs."""
+        for url in self._announced:
+            records = vacuum_records.read_records(url)
+            versions = [each for record in records for each in record.versions]
+            self._write_record(url, versions, len(found[url]), is_decided=True)
+            for record in records:
+                if record.key != self._lease.key:
+                    vacuum_records.remove_record(url, record.key)
+
+
+def _result(
+    lake: str, needs: Needs, files: Iterable[Sequence[Unneeded]], *, deleted: bool
+) -> Vacuum:
     return Vacuum(
-        lake=url,
-        horizon=horizon,
-        jobs=[_describe(job) for job in jobs],
-        releases=[release.name for release in retained],
-        files=files,
-        uploads=unfinished,
-        deleted=delete,
+        lake=lake,
+        horizon=needs.horizon,
+        jobs=[_describe(job) for job in needs.jobs],
+        releases=[release.name for release in needs.releases],
+        files=list(chain.from_iterable(files)),
+        uploads=find_uploads(lake, needs.horizon),
+        deleted=deleted,
     )
-
-
-class _Listed(NamedTuple):
-    """A file with a data file's name: its path in the table, size, and last write."""
-
-    path: str
-    size: int
-    modified: datetime | None
-
-
-def _list_data_files(url: str) -> SpilledList[_Listed]:
-    """Return the files of a table that have a data file's name."""
-    files = ((file.uri.removeprefix(f"{url}/"), file) for file in storage.walk_files(url))
-    return SpilledList(
-        _Listed(path, file.size, file.modified) for path, file in files if is_data_file(path)
-    )
-
-
-def _unneeded(
-    lake: str,
-    name: str,
-    listed: SpilledList[_Listed],
-    horizon: datetime,
-    versions: Sequence[int],
-) -> Iterator[Unneeded]:
-    """Yield the unneeded files of a table of which some ``versions`` are kept."""
-    table = find_table(storage.join(lake, name))
-    if table is None:
-        return
-    removals = _Removals(table)
-    times = _entry_times(table.url, horizon)
-    live = DigestSet(_paths(table))
-    if 0 not in times:  # another program has deleted old entries: the checkpoints have their files
-        for version in versions:
-            live.update(_paths(Table.open(table.url, version)))
-    found = []
-    for path, size, modified in listed:
-        if modified is None or modified >= horizon or path in live:
-            continue
-        gone = removals.of(path)
-        if gone is not None:
-            is_recent = times.get(gone.version, horizon) >= horizon
-            if is_recent or any(gone.since <= version < gone.version for version in versions):
-                continue
-        why = "never committed" if gone is None else f"removed by version {gone.version}"
-        lost = None if gone is None else (gone.since, gone.version - 1)
-        found.append(Unneeded(table=name, file=path, size=size, why=why, versions=lost))
-    yield from sorted(found, key=lambda file: file.file)
-
-
-def _left_in_scratch(lake: str, horizon: datetime) -> Iterator[Unneeded]:
-    """Yield the intermediate files that a killed job has left, and no other has continued with."""
-    folder = scratch.scratch_folder(lake)
-    for file in sorted(storage.walk_files(folder), key=lambda file: file.uri):
-        if file.modified is not None and file.modified < horizon:
-            path, why = file.uri.removeprefix(f"{folder}/"), "left by a job that was killed"
-            yield Unneeded(table=scratch.FOLDER, file=path, size=file.size, why=why, versions=None)
-
-
-def _versions(
-    name: str, retained: Sequence[releases.Release], jobs: Sequence[leases.Lease]
-) -> list[int]:
-    """Return the versions of a table that releases and running jobs name."""
-    named = [*(each.versions for each in retained), *(job.versions for job in jobs)]
-    return sorted({versions[name] for versions in named if name in versions})
 
 
 def _describe(job: leases.Lease) -> str:
@@ -203,61 +221,7 @@ def _describe(job: leases.Lease) -> str:
     return f"{job.kind}{reads} since {job.started:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _paths(table: Table) -> Iterator[str]:
-    return (file["path"] for file in table.files("path", by=()))
-
-
-class _Removal(NamedTuple):
-    """The removal of a file: the version, and the version that added the file."""
-
-    version: int
-    since: int
-
-
-class _Removals:
-    """The files of a table that were removed and not added again."""
-
-    def __init__(self, table: Table) -> None:
-        """Read the log once."""
-        digests, versions, is_add = bytearray(), array("q"), array("b")
-        for commit in table.commits():
-            for paths, kind in ((commit.remove, 0), (commit.add, 1)):
-                for path in paths:
-                    digests += digest(path)
-                    versions.append(commit.version)
-                    is_add.append(kind)
-        keys = np.frombuffer(digests, "S16")
-        # Sorted by path, and by version for each path: the last two actions of a path say what became of it.
-        order = np.argsort(keys, kind="stable")
-        self._keys = keys[order]
-        self._versions = np.asarray(versions, np.int64)[order]
-        self._is_add = np.asarray(is_add, np.bool_)[order]
-
-    def of(self, path: str) -> _Removal | None:
-        """Return the removal of a file; None if it was not removed."""
-        key = digest(path)
-        first = index_of(self._keys, key)
-        if first is None:
-            return None
-        last = int(np.searchsorted(self._keys, key, side="right")) - 1
-        if self._is_add[last]:
-            return None
-        has_add = last > first and self._is_add[last - 1]
-        since = int(self._versions[last - 1]) if has_add else 0
-        return _Removal(int(self._versions[last]), since)
-
-
-def _entry_times(url: str, unknown: datetime) -> dict[int, datetime]:
-    """Return when the store has written each log entry, by version."""
-    entries = storage.walk_files(log_segment.log_folder(url))
-    named = ((log_segment.version_of_commit_file(e.uri.rsplit("/", 1)[-1]), e) for e in entries)
-    return {version: entry.modified or unknown for version, entry in named if version >= 0}
-
-
 def _delete(url: str, files: Sequence[Unneeded]) -> None:
-    lost = [file.versions for file in files if file.versions is not None]
-    if lost:
-        commit_history.record_vacuumed(url, lost)
     _in_threads(storage.remove, [storage.join(url, file.file) for file in files])
 
 

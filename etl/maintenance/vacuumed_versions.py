@@ -1,10 +1,26 @@
-"""Find the versions of a table of which a vacuum has deleted data files, by the files that still exist."""
+"""Restore a record of a vacuum: from its copy, or by the data files that still exist."""
 
 from collections.abc import Iterator
 
 from etl import storage
+from etl.delta import vacuum_records
 from etl.delta.log_segment import ranges
 from etl.delta.table import Table
+from etl.delta.vacuum_records import VacuumRecord
+from etl.errors import TableError
+
+
+def restore_record(table: Table, key: str) -> None:
+    """Write a record of a vacuum and its copy again, of which one or both are damaged."""
+    try:
+        record = vacuum_records.read_record(table.url, key)
+    except TableError:  # both are damaged
+        versions = tuple(find_vacuumed_versions(table))
+        record = VacuumRecord(
+            key=key, host="", process=0, since="", files=0, versions=versions, is_decided=True
+        )
+    if record is not None:
+        vacuum_records.write_record(table.url, record)
 
 
 def find_vacuumed_versions(table: Table) -> list[tuple[int, int]]:

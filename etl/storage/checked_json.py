@@ -63,6 +63,19 @@ def write_both(uri: str, content: object) -> None:
         storage.write_bytes(each, data)
 
 
+def remove_both(uri: str) -> None:
+    """Remove a file and its copy; raise StorageError if one cannot be removed."""
+    for each in (copy_of(uri), uri):
+        storage.remove(each)
+
+
+def names(folder: str) -> list[str]:
+    """Return the names, without ``.json``, of the files in a folder and of copies whose file is lost."""
+    patterns = (folder, copy_of(storage.join(folder, "*.json")))
+    uris = (file.uri for pattern in patterns for file in storage.find_files(pattern))
+    return sorted({uri.rpartition("/")[2].removesuffix(".json") for uri in uris})
+
+
 def read_either(uri: str, *, hint: str) -> Any:
     """Return the JSON data of a file or else of its copy, or None if neither exists.
 

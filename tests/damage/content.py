@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from etl import storage
-from etl.delta.commit_history import vacuumed_versions
 from etl.delta.table import Table
+from etl.delta.vacuum_records import vacuumed_versions
 from etl.errors import TokenlakeError
 from etl.lake import releases
 from etl.lake.quarantine import Quarantine

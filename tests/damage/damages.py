@@ -103,9 +103,9 @@ def applies(damage: str, kind: str) -> bool:
     if damage == "copied as next":
         return kind.endswith((" entry", " checkpoint"))
     if damage == "other table":
-        return kind.endswith((" data", " entry", "checkpoint", "_vacuumed.json"))
+        return kind.endswith((" data", " entry", "checkpoint", "vacuum record"))
     if damage == "older":
-        return kind.endswith(("_last_checkpoint", "_vacuumed.json"))
+        return kind.endswith(("_last_checkpoint", "vacuum record"))
     return True
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from etl.delta.table import Table
+from etl.delta.vacuum_records import FOLDER
 from etl.lake import releases
 from etl.lake.leases import LIFETIME
 from etl.lake.table_specs import SPECS
@@ -39,9 +40,9 @@ KINDS: Final[tuple[str, ...]] = (
     *(f"{table} {age} checkpoint" for table in _DATA for age in ("old", "newest")),
     *(f"{table} _last_checkpoint" for table in _DATA),
     *(
-        f"{table} {path}"
+        f"{table} {kind}"
         for table in ("duplicates", "keys", "tokens")
-        for path in ("_vacuumed.json", "_copies/_vacuumed.json")
+        for kind in ("vacuum record", "copy of a vacuum record")
     ),
     *_SMALL.values(),
     "live lease",
@@ -97,6 +98,8 @@ class _TableFiles:
                 return f"{self._name} {'newest' if name == self._newest else 'old'} checkpoint"
             if _ENTRY.fullmatch(name):
                 return f"{self._name} {self._roles[name]} entry"
+        elif path.startswith(f"{FOLDER}/"):
+            return f"{self._name} {'copy of a ' if '_copies' in path else ''}vacuum record"
         elif name.endswith(".parquet"):
             if path in self._live:
                 verdict = path.partition("/")[0].removeprefix("verdict=")

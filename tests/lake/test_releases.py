@@ -2,6 +2,7 @@
 
 import shlex
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 from distributed import Client
@@ -11,7 +12,8 @@ from etl.audit.lineage_graph import graph
 from etl.audit.verify.verify import verify
 from etl.dataframe import read_table
 from etl.delta.table import Table
-from etl.errors import TableError
+from etl.delta.vacuum_records import write_record
+from etl.errors import ConflictError, TableError
 from etl.job.run import run
 from etl.lake import leases, releases
 from etl.maintenance.repair import repair
@@ -19,6 +21,7 @@ from etl.recipe.recipe import Recipe
 from tests.helpers.cli import etl
 from tests.helpers.corpus import records, write_jsonl
 from tests.helpers.paths import at, copy
+from tests.helpers.vacuums import announce
 
 
 def test_a_release_names_the_versions_that_belong_together(recipe: Recipe) -> None:
@@ -128,11 +131,18 @@ def test_a_missing_version_or_lake_is_refused(recipe: Recipe, place: UPath) -> N
     assert releases.list_releases(recipe.lake) == []
 
 
-def test_creating_a_release_during_a_vacuum_is_refused(recipe: Recipe) -> None:
-    with (
-        leases.hold_lease(recipe.lake, "vacuum"),
-        pytest.raises(TableError, match="a vacuum of this lake is under way"),
-    ):
-        releases.create_release(recipe.lake, "late")
-    assert releases.list_releases(recipe.lake) == []
-    assert releases.create_release(recipe.lake, "later").versions
+def test_a_version_that_a_vacuum_has_announced_is_not_released(recipe: Recipe) -> None:
+    """The vacuum may have listed the releases before; what a dead one has announced is void."""
+    lake, tokens = recipe.lake, recipe.table_url("tokens")
+    with leases.hold_lease(lake, "vacuum") as lease:
+        record = announce(tokens, lease, last=1)
+        with pytest.raises(ConflictError, match="about to delete data files of version 1"):
+            releases.create_release(lake, "late", version=1)
+        assert releases.list_releases(lake) == []
+        assert releases.create_release(lake, "newest").versions
+        releases.remove_release(lake, "newest")
+    assert releases.create_release(lake, "later", version=1).versions
+    releases.remove_release(lake, "later")
+    write_record(tokens, replace(record, is_decided=True))
+    with pytest.raises(TableError, match="data files of version 1 were deleted by a vacuum"):
+        releases.create_release(lake, "too.late", version=1)

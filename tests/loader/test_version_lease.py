@@ -14,6 +14,7 @@ from etl.lake import leases
 from etl.loader import TokenDataset, version_lease
 from etl.maintenance.vacuum import vacuum
 from tests.helpers.token_tables import MIXED, SMALL, make_lake
+from tests.helpers.vacuums import announce
 
 pytestmark = pytest.mark.local_only  # the files are made old by hand
 
@@ -60,7 +61,9 @@ def test_a_version_that_is_read_holds_a_lease(old_lake, workers):
 
 
 def test_a_vacuum_keeps_the_files_of_a_version_that_is_read(old_lake, monkeypatch):
-    monkeypatch.setattr("etl.maintenance.vacuum.is_data_file", lambda path: path == "000.parquet")
+    monkeypatch.setattr(
+        "etl.maintenance.unneeded_files.is_data_file", lambda path: path == "000.parquet"
+    )
     # The vacuum begins while the lease is written, and the dataset would warn of it.
     monkeypatch.setattr(version_lease.VersionLease, "_check_vacuums", lambda *_: None)
     hour = timedelta(hours=1)
@@ -106,6 +109,7 @@ def test_a_lake_that_is_read_only_can_be_read(old_lake):
 
 def test_a_vacuum_that_began_earlier_is_reported(old_lake):
     lease = leases.HeldLease(old_lake, "vacuum")
+    announce(f"{old_lake}/tokens", lease, last=1)
     with pytest.warns(RuntimeWarning, match="a vacuum that does not know of this job is under way"):
         read_to_the_end(old_lake)
     lease.release()

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from etl import storage
 from etl.audit.verify.file_checks import Problem
-from etl.delta.commit_history import VACUUMED
+from etl.delta import vacuum_records
 from etl.errors import TableError
 from etl.lake import releases
 from etl.lake.table_specs import SPECS
@@ -29,9 +29,11 @@ def check_small_files(lake: str) -> Iterator[Problem]:
             except TableError as error:
                 yield Problem(folder, _path(lake, folder, error), _what(error))
     for table in SPECS:
-        uri = storage.join(lake, table, VACUUMED)
-        for damage in checked_json.find_damage(uri, hint=releases.RESTORED):
-            yield Problem(table, _path(lake, table, damage), _what(damage))
+        url = storage.join(lake, table)
+        for key in vacuum_records.record_keys(url):
+            uri = vacuum_records.record_uri(url, key)
+            for damage in checked_json.find_damage(uri, hint=releases.RESTORED):
+                yield Problem(table, _path(lake, table, damage), _what(damage))
 
 
 def _path(lake: str, folder: str, error: TableError) -> str:
