@@ -46,12 +46,14 @@ from etl.delta.table import Table
 from etl.job.commit_policy import CommitPolicy
 from etl.lake.dedup_decisions import DedupDecisions
 from etl.lake.keys_table import KeysTable
-from etl.lake.ledger import Ledger, LedgerEntry
+from etl.lake.ledger import Ledger
+from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.lineage_record import count_results, input_files, run_record
 from etl.lake.table_specs import DOCUMENTS, DUPLICATES
 from etl.lake.work_units import WorkResult, kept_units, split_key
 from etl.recipe.recipe import Recipe
 from etl.sources import Split
+from etl.sources.content import SAMPLE_DIGITS, Content
 from etl.stages.document_columns import documents_schema
 
 COMMANDS = {
@@ -82,7 +84,10 @@ class Work:
         nulls = {"source": 0, "row": 0}
         numbers = {"numRecords": ROWS, "minValues": low, "maxValues": high, "nullCount": nulls}
         fragment = DataFile(path, 1, ROWS, {"verdict": "kept"}, json.dumps(numbers))
-        return WorkResult(key=key, source=split.uri, rows=ROWS, kept=ROWS, documents=[fragment])
+        content = Content(f"{split.identity:0{SAMPLE_DIGITS}x}", split.identity)
+        return WorkResult(
+            key=key, source=split.uri, rows=ROWS, kept=ROWS, documents=[fragment], content=content
+        )
 
 
 def splits(count: int) -> Iterator[Split]:
@@ -92,6 +97,7 @@ def splits(count: int) -> Iterator[Split]:
             uri=f"s3://crawl/2026-10/segment-{number // 8000:04}/part-{number // 8:08}.parquet",
             size=8 * SPLIT_BYTES,
             fingerprint=f"{number // 8:032x}",
+            identity=number // 8 + 1,
             format="parquet",
             start=number % 8,
             stop=number % 8 + 1,
@@ -162,7 +168,10 @@ def execute(client: Client | None, ledger: Ledger, recipe: Recipe, todo: Spilled
 def _commit(
     ledger: Ledger, recipe: Recipe, results: list[WorkResult], splits: Mapping[str, Split]
 ) -> None:
-    entries = [LedgerEntry(result.key, result.documents, splits[result.key]) for result in results]
+    entries = [
+        LedgerEntry(result.key, result.documents, splits[result.key], result.content)
+        for result in results
+    ]
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     fields = {
         "run_id": "scale", "fingerprint": recipe.fingerprint("documents"), "action": "append",

@@ -64,6 +64,12 @@ ReplaceChanged = Annotated[
     bool,
     typer.Option("--replace-changed", help="Replace the rows of input files that have changed."),
 ]
+DropMissing = Annotated[
+    bool,
+    typer.Option(
+        "--drop-missing", help="Drop the rows of input files that are not listed any more."
+    ),
+]
 AtVersion = Annotated[
     str | None,
     typer.Option("--version", metavar="VERSION", help="A version number or the name of a release."),

@@ -5,6 +5,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
@@ -25,6 +26,7 @@ TEXT_CHARS: Final = 600
 _MAX_CELL_CHARS = 60
 _MAX_ERROR_CHARS = 300
 _MAX_ITEMS_SHOWN = 8
+_MAX_FILES_SHOWN = 10
 _MIN_FOLDED_CHARS = 20
 _LABEL_WIDTH: Final = 12
 _LABEL: Final = re.compile(r"(?=.{10}  \S)[a-z]+(?: [a-z]+)*(?=  )")
@@ -280,6 +282,21 @@ def special_texts(count: int) -> Iterator[str]:
     """Yield the number of tokenized documents whose text spells a special token, unless it is 0."""
     if count:
         yield f"special     {many(count, 'document')} whose text spells a special token"
+
+
+def copies(count: int, first: Mapping[str, str]) -> Iterator[str]:
+    """Yield the number of files that were not read again, and the first ones with whose rows are held."""
+    if count:
+        yield f"same        {many(count, 'file')} with the content of others, read once"
+        for uri, address in islice(first.items(), _MAX_FILES_SHOWN):
+            yield one_line(f"  {uri} is {address}")
+
+
+def missing(count: int, first: Sequence[str]) -> Iterator[str]:
+    """Yield the number of files that are not listed any more, and the first ones."""
+    if count:
+        yield f"missing     {many(count, 'input file')} not listed any more; --drop-missing drops the rows"
+        yield from (one_line(f"  {uri}") for uri in first[:_MAX_FILES_SHOWN])
 
 
 def quarantined(note: "Quarantined") -> str:

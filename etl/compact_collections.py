@@ -153,6 +153,11 @@ class KeyMap:
         for key, value in zip(self._keys, self._values, strict=True):
             yield bytes(key).ljust(16, b"\0").hex(), int(value)
 
+    def values(self) -> npt.NDArray[np.int64]:
+        """Return the values of all keys, in no order."""
+        self._flush()
+        return self._values
+
     def starting_with(self, prefixes: Collection[bytes]) -> Iterator[tuple[str, int]]:
         """Yield the keys with one of some prefixes of equal length, in no order, as ``items`` does.
 

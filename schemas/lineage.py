@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from etl.schemas.tables import TableName
 
-FORMAT_VERSION: Literal[6] = 6
+FORMAT_VERSION: Literal[7] = 7
 """The version of the tables and records of a lake. A release reads and writes one version."""
 
 
@@ -22,10 +22,13 @@ class InputFile(_Record):
 
     uri: str
     size: int  # bytes
-    # etag, or size and mtime; for a file of a Delta table the table's id; empty if all its rows were dropped
+    # etag, or size, times and inode; for a file of a Delta table the table's id; empty: all rows were dropped
     fingerprint: str
     rows: int  # records that the commit read from it; negative if a repair dropped them
     version: int | None = None  # version of the Delta table that it is a data file of
+    same_as: str | None = (
+        None  # the address of rows that the lake holds: the file is a copy, or was moved
+    )
 
 
 class InputTable(_Record):
@@ -98,7 +101,7 @@ _STEPS: Final[tuple[TableName, ...]] = ("documents", "duplicates", "tokens")
 class Lineage(_Record):
     """The record of one commit, which ``Table.history`` yields as JSON under ``tokenlake``."""
 
-    format: Literal[6] = FORMAT_VERSION
+    format: Literal[7] = FORMAT_VERSION
     run_id: str
     recipe: str  # its name
     fingerprint: str  # sha256 of everything that determines the rows of the table
@@ -106,10 +109,10 @@ class Lineage(_Record):
     canonical: dict[str, Any]  # the recipe with all defaults filled in
     step: TableName  # the table that it wrote
     # arrival: no rows, but later documents arrive later; drop: of the rows of changed input files;
-    # epoch: no rows, but an epoch of the lake starts
-    action: Literal["append", "arrival", "rebuild", "drop", "epoch", "repair", "optimize"] = (
-        "append"
-    )
+    # epoch: no rows, but an epoch of the lake starts; names: no rows, but names of input files
+    action: Literal[
+        "append", "arrival", "rebuild", "drop", "epoch", "repair", "optimize", "names"
+    ] = "append"
     generation: int
     versions: dict[str, str]  # of tokenlake and the libraries that affect the result
     input_files: list[InputFile] = []

@@ -34,6 +34,7 @@ def plan(  # noqa: PLR0913 - one parameter per option
     settings: options.Settings = None,
     rebuild: options.Rebuild = False,
     replace_changed: options.ReplaceChanged = False,
+    drop_missing: options.DropMissing = False,
     no_python: options.NoPython = False,
     prices: options.Prices = None,
     reads_sample: Annotated[
@@ -56,7 +57,11 @@ def plan(  # noqa: PLR0913 - one parameter per option
         recipe, sources=sources, lake=lake, settings=settings, no_python=no_python
     )
     report = plan_run(
-        loaded, rebuild=rebuild, replace_changed=replace_changed, reads_sample=reads_sample
+        loaded,
+        rebuild=rebuild,
+        replace_changed=replace_changed,
+        drop_missing=drop_missing,
+        reads_sample=reads_sample,
     )
     estimate, even = report.estimate, report.evenness
     if as_json:
@@ -93,6 +98,9 @@ def facts(plan: "Plan") -> dict[str, Any]:
             "done": plan.done,
         },
         "changed": sorted(plan.changed),
+        "to_compare": [doubt.file.uri for doubt in plan.doubts],
+        "perhaps_copies": list(plan.postponed),
+        "missing": list(plan.missing),
         "has_work": plan.has_work(),
     }
 
@@ -105,6 +113,7 @@ def lines(plan: "Plan") -> Iterator[str]:
         yield f"source      {path}"
     yield f"lake        {recipe.lake}"
     yield f"splits      {len(plan.splits)} to read ({plan.num_bytes / 1e6:.1f} MB), {plan.done} done"
+    yield from _input_files(plan)
     yield from _tables(plan)
     for stage in recipe.dedup_stages:
         yield from stage.plan_lines()
@@ -153,6 +162,14 @@ def _estimate(estimate: "Estimate", prices: "Prices") -> Iterator[str]:
     memory = estimate.memory_per_worker
     yield from cost_tables.usage({"estimated": estimate.usage}, prices, memory_per_worker=memory)
     yield f"based on    {estimate.basis}"
+
+
+def _input_files(plan: "Plan") -> Iterator[str]:
+    if plan.doubts:
+        yield f"compare     {output.many(len(plan.doubts), 'file')} that may be known by another name or time"
+    if plan.postponed:
+        yield f"copies      {output.many(len(plan.postponed), 'file')} to be compared when others are read"
+    yield from output.missing(len(plan.missing), plan.missing)
 
 
 def _tables(plan: "Plan") -> Iterator[str]:

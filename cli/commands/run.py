@@ -65,6 +65,7 @@ def run(  # noqa: PLR0913 - one parameter per option
     ] = None,
     rebuild: options.Rebuild = False,
     replace_changed: options.ReplaceChanged = False,
+    drop_missing: options.DropMissing = False,
     no_python: options.NoPython = False,
     log_format: options.LogFormat = "text",
     as_json: options.AsJson = False,
@@ -103,6 +104,7 @@ def run(  # noqa: PLR0913 - one parameter per option
                 ),
                 rebuild=rebuild,
                 replace_changed=replace_changed,
+                drop_missing=drop_missing,
                 on_progress=progress.update,
                 on_client=lambda client: note_dashboard(client, progress.note),
                 on_status=progress.status,
@@ -152,6 +154,8 @@ def lines(report: "RunReport") -> Iterator[str]:
         yield f"cut         {output.many(report.cut, 'document')}"
     yield f"tokens      {report.tokens:,}"
     yield from output.special_texts(report.special_texts)
+    yield from output.copies(report.num_copies, report.copies)
+    yield from output.missing(report.num_missing, report.missing)
     for name, version in report.versions.items():
         yield f"{name:<11} version {version}"
     yield f"took        {duration(report.seconds)}"

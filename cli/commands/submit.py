@@ -30,6 +30,7 @@ def submit(  # noqa: PLR0913 - one parameter per option
     workers: options.Workers = None,
     rebuild: options.Rebuild = False,
     replace_changed: options.ReplaceChanged = False,
+    drop_missing: options.DropMissing = False,
     no_python: options.NoPython = False,
     log_format: options.LogFormat = "text",
 ) -> None:
@@ -44,7 +45,12 @@ def submit(  # noqa: PLR0913 - one parameter per option
     loaded = options.load_recipe(
         recipe, sources=sources, lake=lake, settings=settings, no_python=no_python
     )
-    flags = {"--rebuild": rebuild, "--replace-changed": replace_changed, "--no-python": no_python}
+    flags = {
+        "--rebuild": rebuild,
+        "--replace-changed": replace_changed,
+        "--drop-missing": drop_missing,
+        "--no-python": no_python,
+    }
     arguments = [flag for flag, is_set in flags.items() if is_set]
     if (wanted := options.parse_workers(workers)) is not None:
         arguments += ["--workers", str(wanted)]

@@ -27,7 +27,8 @@ from etl.compute.submit import map_unordered, to_tokenlake_error
 from etl.dedup.key_lookup import EMPTY_KEYS
 from etl.delta.data_file import DataFile, DataFileWriter
 from etl.lake.keys_table import KINDS, KeyFile, list_key_files
-from etl.lake.ledger import Describe, Ledger, LedgerEntry, Rewrite, RewrittenFile, key_of
+from etl.lake.ledger import Describe, Ledger, Rewrite, RewrittenFile, key_of
+from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.rewrite_files import FileGroup, rewrite_of
 from etl.lake.table_specs import KEYS
 

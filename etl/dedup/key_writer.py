@@ -45,7 +45,8 @@ from etl.delta.data_file import DataFile, DataFileWriter
 from etl.errors import ConflictError
 from etl.lake.dedup_decisions import DedupDecisions
 from etl.lake.keys_table import KINDS, KeyFile, KeysTable, Kind, file_id, list_key_files
-from etl.lake.ledger import Describe, Ledger, LedgerEntry
+from etl.lake.ledger import Describe, Ledger
+from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.table_specs import KEYS
 from etl.lake.work_units import WorkUnit, arrived_units
 from etl.stages.dedup import find_dedup_stage

@@ -73,6 +73,10 @@ class SetTransactions:
         if kind in self._kinds:
             yield from self._kinds[kind].items()
 
+    def versions_of_kind(self, kind: str) -> npt.NDArray[np.int64]:
+        """Return the versions of all names of one kind, in no order."""
+        return self._kinds[kind].values() if kind in self._kinds else np.empty(0, np.int64)
+
     def starting_with(self, kind: str, prefixes: Collection[bytes]) -> Iterator[tuple[str, int]]:
         """Yield the names of one kind that start with one of some prefixes of equal length."""
         if kind in self._kinds:

@@ -18,7 +18,7 @@ from etl.job.progress import Progress
 from etl.job.run_context import RunContext
 from etl.lake.dedup_decisions import DedupDecisions
 from etl.lake.keys_table import KeysTable
-from etl.lake.ledger import LedgerEntry
+from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.work_units import arrived_units
 
 

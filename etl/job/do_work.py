@@ -1,6 +1,8 @@
 """Do the work of a run on a cluster: read, deduplicate, tokenize."""
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 
 from distributed import Client
 
@@ -10,6 +12,7 @@ from etl.compute.compile_log import follow_compile_log
 from etl.compute.connect import raise_if_scheduler_lost, steady_workers
 from etl.compute.usage import UsageMeter
 from etl.compute.worker_versions import WorkerVersions
+from etl.job.compare_step import compare_files
 from etl.job.cost_estimate import estimate_cost
 from etl.job.dedup_step import deduplicate
 from etl.job.progress import Progress
@@ -53,6 +56,22 @@ def do_work(
                 lease.check()
                 versions.check()
 
+            def context() -> RunContext:
+                return RunContext(
+                    plan=start.plan,
+                    ledgers=start.ledgers,
+                    commits=start.commits,
+                    client=client,
+                    tracker=tracker,
+                    files=files,
+                    time_limit=time_limit,
+                    on_progress=on_progress,
+                )
+
+            start.commits.check_run = check_run
+            if start.plan.doubts:
+                on_status("input      comparing files that may be known by another name or time")
+                start.add_compared(compare_files(context(), start.plan.doubts))
             start.drop_rows(check_run)
             start.check_recipe()
             meter = start.commits.meter = UsageMeter(client)
@@ -60,34 +79,33 @@ def do_work(
             estimate = estimate_cost(start.plan, workers=meter.cores, tables=tables)
             start.commits.estimate = estimate.usage
             tracker.plan(start.plan, start.commits.report.run_id)
-            context = RunContext(
-                plan=start.plan,
-                ledgers=start.ledgers,
-                commits=start.commits,
-                client=client,
-                tracker=tracker,
-                files=files,
-                time_limit=time_limit,
-                on_progress=on_progress,
-            )
-            _run_steps(context)
+            _run_steps(start, context())
             start.commits.report.checkpoint_errors = start.commits.checkpoint_errors()
             meter.update(now=True)
             start.commits.report.estimate = start.commits.estimate
             start.commits.report.used = start.commits.used()
 
 
-def _run_steps(context: RunContext) -> None:
+def _run_steps(start: Start, context: RunContext) -> None:
     """Run all steps, in the order in which a document passes them."""
     plan = context.plan
     for step in reversed(plan.begin):
         spec = SPECS[step]
         schema = spec.schema(context.recipe)
         context.ledgers[step].create(schema, spec.layout, epoch=plan.epoch or 0)
-    read_splits(context)
+    _read_files(start, context)
     if "duplicates" in context.ledgers:
         with steady_workers(context.client):
             deduplicate(context)
     if "tokens" in context.ledgers:
         tokenize_units(context)
     context.refresh(*plan.recipe.steps)  # raises if another program has changed data
+
+
+def _read_files(start: Start, context: RunContext) -> None:
+    """Read the planned files, then those that may be copies of them and are not."""
+    unreadable = read_splits(context)
+    plan = context.plan
+    while plan.postponed:
+        plan = start.plan_postponed(plan, unreadable, partial(compare_files, context))
+        unreadable |= read_splits(replace(context, plan=plan))

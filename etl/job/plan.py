@@ -2,10 +2,11 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import islice
-from typing import Any
+from typing import Any, Final
 
 from etl import storage
 from etl.compact_collections import PackedKeySet, SpilledList
@@ -14,18 +15,32 @@ from etl.delta.moved_rows import Move
 from etl.errors import DamagedLogError, MismatchError
 from etl.lake.commit_info import find_record
 from etl.lake.epochs import epoch_of, open_lake
+from etl.lake.held_tables import HeldTables
+from etl.lake.input_log import InputLog
 from etl.lake.keys_table import KeysTable
+from etl.lake.known_files import Comparison, Doubt, identify_files
 from etl.lake.ledger import Ledger
-from etl.lake.source_moves import read_moves
 from etl.lake.table_specs import SPECS
 from etl.lake.work_units import WorkUnit, kept_units, split_key
 from etl.recipe.diff import differences
 from etl.recipe.recipe import Recipe, Step
 from etl.sources import Split
-from etl.sources.formats.delta import ReadBefore
-from etl.sources.listing import list_source
+from etl.sources.listing import cut_files, list_source
 
 _CHANGED = "have changed since their rows were committed"
+_MISSING = "are not listed any more"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drops:
+    """Which rows a run may drop, as the user asked."""
+
+    rebuild: bool = False  # of the tables of another recipe; of all tables if there is none
+    replace_changed: bool = False  # of input files with other content now
+    drop_missing: bool = False  # of input files that are not listed
+
+
+NO_DROPS: Final = Drops()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,8 +65,11 @@ class Plan:
     splits: SpilledList[Split]  # splits to read
     uncounted: SpilledList[Split]  # all splits of the files whose records must be counted first
     done: int  # number of splits that were read by earlier runs
-    changed: frozenset[str]  # input files whose rows are dropped, and read again if they exist
+    changed: frozenset[str]  # addresses of input files whose rows are dropped
     units: UnitsToDo
+    doubts: tuple[Doubt, ...] = ()  # files to be compared with rows of the lake before all else
+    postponed: tuple[str, ...] = ()  # files that may be copies of files to be read first
+    missing: tuple[str, ...] = ()  # input files of the lake that are not listed; their rows stay
     others: tuple[ReferenceLake, ...] = ()  # other lakes to compare the documents with
     moves: Mapping[str, Sequence[Move]] = field(default_factory=dict)  # to be kept, by table id
 
@@ -78,18 +96,17 @@ class Plan:
     def has_work(self) -> bool:
         """Return whether a run would change anything."""
         is_interrupted = self.epoch is None
-        is_due = is_interrupted or self.begin or self.changed or len(self.splits)
+        is_due = is_interrupted or self.begin or self.changed or len(self.splits) or self.doubts
         return bool(is_due) or self.units != UnitsToDo()
 
 
-def make_plan(recipe: Recipe, *, rebuild: bool = False, replace_changed: bool = False) -> Plan:
+def make_plan(recipe: Recipe, drops: Drops = NO_DROPS) -> Plan:
     """List the source, compare it with the lake, and return the remaining work.
 
     Raises the errors of ``check_stages`` and ``plan_work``.
     """
     check_stages(recipe)
-    ledgers = open_ledgers(recipe)
-    return plan_work(recipe, ledgers, rebuild=rebuild, replace_changed=replace_changed)
+    return plan_work(recipe, open_ledgers(recipe), drops)
 
 
 def check_stages(recipe: Recipe) -> None:
@@ -109,73 +126,76 @@ def open_ledgers(recipe: Recipe) -> dict[Step, Ledger]:
 def plan_work(
     recipe: Recipe,
     ledgers: Mapping[Step, Ledger],
+    drops: Drops = NO_DROPS,
     *,
-    rebuild: bool = False,
-    replace_changed: bool = False,
+    different: AbstractSet[Comparison] = frozenset(),
+    unreadable: AbstractSet[str] = frozenset(),
 ) -> Plan:
     """Return the remaining work of a recipe, given the ledgers of its tables.
 
-    Raises MismatchError if the lake was written by a different recipe (unless ``rebuild``), if input
-    files have changed since their rows were committed (unless ``replace_changed``), or if another program
-    has changed the data of a table; and SourceError if the source matches no files.
+    ``different`` are files that have been compared with rows of the lake, and have others; ``unreadable``
+    are URIs of files to leave out. Raises MismatchError if the lake was written by a different recipe (unless
+    ``drops.rebuild``), if input files have changed since their rows were committed (unless
+    ``drops.replace_changed``), or if another program has changed the data of a table; and SourceError if the
+    source matches no files.
     """
     others = open_reference_lakes(recipe)
     lake = open_lake(str(recipe.lake), ledgers.values())
-    begin = _tables_to_begin(recipe, ledgers, rebuild=rebuild)
+    begin = _tables_to_begin(recipe, ledgers, rebuild=drops.rebuild)
     _check_missing_tables(recipe, ledgers, begin)
     _check_foreign_changes(recipe, ledgers, begin)
     documents = ledgers["documents"]
     is_new = "documents" in begin
-    listing = list_source(recipe.source, None if is_new else _read_before(recipe, documents))
-    splits = SpilledList(listing.splits)
-    todo, changed = splits, dict(listing.removed)
-    if not is_new:
-        changed |= {s.uri: _CHANGED for s in splits if documents.has_changed(s.uri, s.fingerprint)}
-        todo = SpilledList(s for s in splits if not documents.is_done(split_key(documents, s)))
-    if changed and not replace_changed:
-        counts = sorted(Counter(changed.values()).items())
-        raise MismatchError(
-            "; ".join(f"{count} input files {what}" for what, count in counts),
-            where=min(changed),
-            hint="pass --replace-changed to replace the old rows with the new ones",
-        )
+    held = HeldTables(documents)
+    listing = list_source(recipe.source, None if is_new else held.read_before(str(recipe.lake)))
+    inputs = InputLog.empty() if is_new else documents.inputs
+    table = None if is_new else documents.table
+    files = [file for file in listing.files if file.uri not in unreadable]
+    known = identify_files(files, recipe.source, inputs, table, different)
+    splits = SpilledList(cut_files(known.files, recipe.source, inputs.parts))
+    todo = SpilledList(
+        s for s in splits if is_new or not documents.is_done(split_key(documents, s))
+    )
+    missing = [uri for uri in known.missing if uri not in held.addresses]
+    changed = held.addresses_of(listing.removed) | dict.fromkeys(known.changed, _CHANGED)
+    if changed and not drops.replace_changed:
+        raise _changed_error(changed)
+    if drops.drop_missing:
+        changed, missing = changed | dict.fromkeys(missing, _MISSING), []
     if changed and "duplicates" in ledgers:  # the replaced rows may be keepers of other files' rows
         begin = tuple(s for s in recipe.steps if s in begin or s != "documents")
-    if changed or rebuild:
+    if changed or drops.rebuild:
         _check_tables(recipe, lake)
     for name, ledger in lake.items():
         if ledger.table is not None:
             removes = name in begin or bool(changed) or SPECS[name].is_index
             ledger.table.check_writable(removes=removes)
-    files = {split.uri for split in todo if split.first_row is None}
+    uncounted = {split.uri for split in todo if split.first_row is None}
     return Plan(
         recipe=recipe,
         epoch=epoch_of(lake),
         versions={s: led.table.version if led.table else None for s, led in ledgers.items()},
         begin=begin,
         splits=todo,
-        uncounted=SpilledList(split for split in splits if split.uri in files),
+        uncounted=SpilledList(split for split in splits if split.uri in uncounted),
         done=len(splits) - len(todo),
         changed=frozenset(changed),
         units=_count_units(ledgers, begin),
+        doubts=tuple(known.doubts),
+        postponed=tuple(known.postponed),
+        missing=tuple(missing),
         others=tuple(others),
         moves=listing.moves,
     )
 
 
-def _read_before(recipe: Recipe, documents: Ledger) -> ReadBefore:
-    """Return what the lake holds of its source."""
-
-    def rows_below(url: str) -> Mapping[str, int]:
-        rows: Counter[str] = Counter()
-        if documents.table is not None:
-            for file in documents.table.files("path", "min.source", "rows"):
-                if file["rows"] and file["min.source"].startswith(url + "/"):
-                    rows[file["min.source"]] += file["rows"]
-        return rows
-
-    moves = partial(read_moves, str(recipe.lake))
-    return ReadBefore(rows_below, documents.has_changed, documents.parts, moves)
+def _changed_error(changed: Mapping[str, str]) -> MismatchError:
+    counts = sorted(Counter(changed.values()).items())
+    return MismatchError(
+        "; ".join(f"{count} input files {what}" for what, count in counts),
+        where=min(changed),
+        hint="pass --replace-changed to replace the old rows with the new ones",
+    )
 
 
 def _check_missing_tables(

@@ -7,7 +7,7 @@ from etl.errors import LoaderError, StorageError, TableError
 from etl.html.card import Card, cards_html
 from etl.html.grid import make_grid
 from etl.job.cost_estimate import Estimate, estimate_cost
-from etl.job.plan import Plan, make_plan
+from etl.job.plan import Drops, Plan, make_plan
 from etl.job.run_commits import load_reference_tokenizer
 from etl.job.sample_input import InputSample, sample_input
 from etl.loader.measure_evenness import measure_table
@@ -52,6 +52,7 @@ def plan(
     *,
     rebuild: bool = False,
     replace_changed: bool = False,
+    drop_missing: bool = False,
     reads_sample: bool = True,
 ) -> PlanReport:
     """Report what ``run`` would do, without doing it.
@@ -60,7 +61,8 @@ def plan(
     of a few files are read and judged. Raises the errors of ``make_plan`` and ``sample_input``.
     """
     loaded = Recipe.of(recipe)
-    made = make_plan(loaded, rebuild=rebuild, replace_changed=replace_changed)
+    drops = Drops(rebuild=rebuild, replace_changed=replace_changed, drop_missing=drop_missing)
+    made = make_plan(loaded, drops)
     if loaded.tokenize_stage is not None:  # fail early if it is not a tokenizer
         load_reference_tokenizer(loaded.tokenize_stage)
     sample = sample_input(loaded, made.splits) if reads_sample and made.splits else None

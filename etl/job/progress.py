@@ -1,5 +1,6 @@
 """The progress of a run, and its final report."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -96,6 +97,12 @@ class RunReport:
     num_quarantined: int = 0
     quarantined: list[Quarantined] = field(default_factory=list)  # the first MAX_SHOWN
     checkpoint_errors: dict[str, str] = field(default_factory=dict)  # table -> last failure
+    num_copies: int = 0  # files that were not read again: copies of others, or moved
+    copies: dict[str, str] = field(
+        default_factory=dict
+    )  # the first MAX_SHOWN -> whose rows are held
+    num_missing: int = 0  # files whose rows the lake holds, and that are not listed any more
+    missing: list[str] = field(default_factory=list)  # the first MAX_SHOWN
 
     @property
     def ok(self) -> bool:
@@ -117,6 +124,16 @@ class RunReport:
         by_count = sorted(self.rejected.items(), key=lambda each: (-each[1], each[0]))
         rejected = share_grid("Rejected", "rule", dict(by_count), of=self.rows)
         return cards_html(Card(title=f"Recipe {self.recipe}", facts=facts, grids=[rejected]))
+
+    def add_name(self, uri: str, address: str) -> None:
+        """Count a file that is a copy of another one, or was moved; describe the first ones."""
+        self.num_copies += 1
+        if len(self.copies) < MAX_SHOWN:
+            self.copies[uri] = address
+
+    def add_missing(self, addresses: Sequence[str]) -> None:
+        """Report the files that are not listed any more."""
+        self.num_missing, self.missing = len(addresses), [*addresses[:MAX_SHOWN]]
 
     def add_quarantined(self, note: Quarantined) -> None:
         """Count a quarantined unit, and describe it if it is one of the first."""

@@ -1,6 +1,7 @@
 """First pass of a run: read splits, apply the stages, and write ``documents``."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Final
 
@@ -13,7 +14,8 @@ from etl.job.commit_policy import batch_for_commits
 from etl.job.finished_units import Work, run_units, unit_location
 from etl.job.run_context import RunContext
 from etl.job.tasks import ReadSplit
-from etl.lake.ledger import Ledger, LedgerEntry
+from etl.lake.ledger import Ledger
+from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.work_units import WorkResult, split_key
 from etl.sources import Split
 from etl.sources.listing import number_splits
@@ -22,12 +24,17 @@ from etl.sources.read import count_records
 _UNKNOWN: Final = np.int64(-1)  # the number of records in a piece that could not be counted
 
 
-def read_splits(run: RunContext) -> None:
-    """Read splits into ``documents``; without deduplication also into ``tokens``."""
+def read_splits(run: RunContext) -> set[str]:
+    """Read splits into ``documents``, without deduplication also into ``tokens``.
+
+    Returns the URIs of files that could not be read, or of which a part could not.
+    """
     documents = run.ledgers["documents"]
     fused = None if "duplicates" in run.ledgers else run.ledgers.get("tokens")
+    first_rows, failed = _count_records(run)
+    numbered = _numbered(run.plan.splits, first_rows, failed)
     # The largest first, so that all workers end at about the same time.
-    todo = SpilledList(sort_spilled(numbered_splits(run), key=lambda split: -split.work))
+    todo = SpilledList(sort_spilled(numbered, key=lambda split: -split.work))
     run.commits.clear_other_parts("documents", map(unit_location, todo))
 
     def arguments() -> Iterator[tuple[Split, str, str]]:
@@ -44,11 +51,13 @@ def read_splits(run: RunContext) -> None:
         label="-".join(stage.kind for stage in run.recipe.documents_stages) or "read",
     )
     for finished in batch_for_commits(run_units(run, work)):
+        failed |= {unit.unit.uri for unit in finished if unit.result is None}
         splits = {unit.key: unit.unit for unit in finished}
         results = [unit.result for unit in finished if unit.result is not None]
         _commit_documents(run, results, splits)
         if fused is not None:
             _commit_fused_tokens(run, results, fused)
+    return failed
 
 
 def _commit_documents(
@@ -61,28 +70,28 @@ def _commit_documents(
         # may have been decided without it.
         arrival = duplicates.arrival_of(duplicates.key(result.key)) if duplicates else None
         split = splits[result.key]
-        entries.append(LedgerEntry(result.key, result.documents, split, arrival))
+        entries.append(LedgerEntry(result.key, result.documents, split, result.content, arrival))
     num_bytes = sum(split.bytes for split in splits.values())
     run.commits.commit("documents", entries, results, num_bytes=num_bytes, splits=splits)
 
 
 def _commit_fused_tokens(run: RunContext, results: Sequence[WorkResult], tokens: Ledger) -> None:
-    new = [replace(result, key=tokens.key(result.key), costs={}) for result in results]
+    """Commit the tokens of units whose documents are committed: not of copies of other files."""
+    documents = run.ledgers["documents"]
+    done = (result for result in results if documents.is_done(result.key))
+    new = [replace(result, key=tokens.key(result.key), costs={}) for result in done]
     entries = [LedgerEntry(result.key, result.token_files) for result in new]
     run.commits.commit("tokens", entries, new, num_bytes=0)
 
 
-def numbered_splits(run: RunContext) -> Iterator[Split]:
-    """Yield the splits to read, with the row numbers of their first records.
-
-    Leaves out files whose records could not all be counted.
-    """
-    first_rows, failed = _count_records(run)
-    for split in run.plan.splits:
-        if split.uri in failed:
-            continue
-        is_known = split.first_row is not None
-        yield split if is_known else replace(split, first_row=first_rows[split])
+def _numbered(
+    splits: Iterable[Split], first_rows: "_FirstRows", failed: AbstractSet[str]
+) -> Iterator[Split]:
+    """Yield the splits with the row numbers of their first records, without those of failed files."""
+    for split in splits:
+        if split.uri not in failed:
+            is_known = split.first_row is not None
+            yield split if is_known else replace(split, first_row=first_rows[split])
 
 
 def _count_records(run: RunContext) -> tuple["_FirstRows", set[str]]:

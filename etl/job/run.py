@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 from etl.compute.cluster import Cluster
 from etl.compute.request import ignore
 from etl.job.check_columns import check_columns
-from etl.job.plan import check_stages
+from etl.job.plan import Drops, check_stages
 from etl.job.print_progress import PrintProgress, is_notebook
 from etl.job.progress import Progress, RunReport
 from etl.job.run_commits import load_reference_tokenizer
 from etl.job.start import Start
+from etl.lake.missing_inputs import write_missing
 from etl.recipe.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def run(  # noqa: PLR0913 - one parameter for each event
     cluster: "Cluster | Client | str | None" = None,
     rebuild: bool = False,
     replace_changed: bool = False,
+    drop_missing: bool = False,
     on_progress: Callable[[Progress], None] | None = None,
     on_client: "Callable[[Client], None] | None" = None,
     on_status: Callable[[str], None] | None = None,
@@ -55,7 +57,8 @@ def run(  # noqa: PLR0913 - one parameter for each event
     recipe = Recipe.of(recipe)
     check_stages(recipe)
     on_status("input      listing the files")
-    start = Start(recipe, rebuild=rebuild, replace_changed=replace_changed)
+    drops = Drops(rebuild=rebuild, replace_changed=replace_changed, drop_missing=drop_missing)
+    start = Start(recipe, drops)
     if start.plan.has_work():
         if not start.plan.done:
             check_columns(recipe.source, start.plan.splits)
@@ -70,6 +73,8 @@ def run(  # noqa: PLR0913 - one parameter for each event
 
         do_work(start, cluster, on_progress=on_progress, on_client=on_client, on_status=on_status)
     report = start.commits.report
+    report.add_missing(start.plan.missing)
+    write_missing(str(recipe.lake), start.plan.missing)
     report.costs = start.commits.costs()
     report.seconds = time.monotonic() - started
     report.versions = {s: led.table.version for s, led in start.ledgers.items() if led.table}

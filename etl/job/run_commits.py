@@ -13,8 +13,16 @@ from etl.errors import LimitError, TokenlakeError, error_line
 from etl.job.plan import Plan
 from etl.job.progress import RunReport
 from etl.lake.keys_table import KeysTable
-from etl.lake.ledger import Describe, Drop, Ledger, LedgerEntry
-from etl.lake.lineage_record import count_results, input_files, maintenance_record, run_record
+from etl.lake.known_files import HeldFiles
+from etl.lake.ledger import Describe, Drop, Ledger
+from etl.lake.ledger_entry import LedgerEntry
+from etl.lake.lineage_record import (
+    count_results,
+    input_files,
+    maintenance_record,
+    name_record,
+    run_record,
+)
 from etl.lake.quarantine import Quarantine, Quarantined
 from etl.lake.stage_costs import StageCost, stage_costs, total_counts
 from etl.lake.table_specs import SPECS
@@ -68,10 +76,12 @@ class RunCommits:
         def describe(entries: Sequence[LedgerEntry], generation: int) -> dict[str, Any]:
             committed = _results_of(entries, results)
             files = input_files(committed, splits) if splits is not None else []
+            files += self._names_of(entries)
             counts = count_results(committed)
             return self._record(step, entries, generation, counts=counts, input_files=files)
 
         committed = self._ledgers[step].commit(entries, describe)
+        self._report_names(committed)
         total = count_results(_results_of(committed, results))
         self._count(step, committed, total)
         report = self.report
@@ -83,6 +93,32 @@ class RunCommits:
         else:
             report.tokens += total.tokens
             report.special_texts += total.special_texts
+
+    def commit_names(self, entries: list[LedgerEntry]) -> None:
+        """Commit that input files which the lake holds have other names, or other times."""
+
+        def describe(entries: Sequence[LedgerEntry], generation: int) -> dict[str, Any]:
+            files = self._names_of(entries)
+            return self._record("documents", [], generation, action="names", input_files=files)
+
+        self._report_names(self._ledgers["documents"].commit(entries, describe))
+
+    def _names_of(self, entries: Sequence[LedgerEntry]) -> list[schemas.InputFile]:
+        """Return the files of entries that are names of files which the lake holds, with their addresses."""
+        names = [entry.split for entry in entries if entry.is_name and entry.split is not None]
+        if not names:
+            return []
+        documents = self._ledgers["documents"]
+        addresses = HeldFiles(documents.table, documents.inputs).by_identity()
+        new = (entry.split for entry in entries if not entry.is_name and entry.split is not None)
+        addresses |= {split.identity: split.source for split in new}
+        return [name_record(split, addresses.get(split.identity)) for split in names]
+
+    def _report_names(self, committed: Sequence[LedgerEntry]) -> None:
+        """Report the copies and moved files among committed entries."""
+        for file in self._names_of(committed):
+            if file.same_as is not None:
+                self.report.add_name(file.uri, file.same_as)
 
     def count_duplicates(self, entries: Sequence[LedgerEntry], counts: schemas.Counts) -> None:
         """Count a commit to ``duplicates``."""
@@ -251,8 +287,8 @@ def _num_bytes(entries: Sequence[LedgerEntry]) -> int:
 
 
 def _results_of(entries: Sequence[LedgerEntry], results: Sequence[WorkResult]) -> list[WorkResult]:
-    """Return the results that belong to entries."""
-    keys = {entry.key for entry in entries}
+    """Return the results whose rows entries commit."""
+    keys = {entry.key for entry in entries if not entry.is_name}
     return [result for result in results if result.key in keys]
 
 

@@ -41,7 +41,8 @@ from etl.job.shuffle_tasks import SortBucket, SplitFiles
 from etl.lake import leases
 from etl.lake.commit_info import read_record
 from etl.lake.epochs import epoch_of, open_lake
-from etl.lake.ledger import Ledger, LedgerEntry, find_ledger, open_ledger
+from etl.lake.ledger import Ledger, find_ledger, open_ledger
+from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.open_table import find_table
 from etl.lake.scratch import list_scratch, remove_scratch, scratch_folder
 from etl.lake.shuffled_table import ShuffledTable, seed_of

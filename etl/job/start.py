@@ -6,15 +6,20 @@ the versions that were planned from. If another run commits at the same moment, 
 
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from functools import partial
 
 from etl import storage
 from etl.audit.verify.log_checks import check_logs
+from etl.compact_collections import SpilledList
 from etl.errors import ConflictError, DamagedLogError, RecipeError
-from etl.job.plan import Plan, open_ledgers, plan_work
+from etl.job.plan import Drops, Plan, open_ledgers, plan_work
 from etl.job.run_commits import RunCommits
 from etl.lake import leases
 from etl.lake.epochs import drop_all, open_lake, start_epoch
+from etl.lake.known_files import Comparison, Doubt
 from etl.lake.ledger import Drop, Ledger
 from etl.lake.source_moves import write_moves
 from etl.lake.table_specs import SPECS
@@ -26,20 +31,23 @@ from etl.recipe.recipe import Recipe
 _MAX_ATTEMPTS = 20  # each failure means that another run's commit succeeded
 _PAUSE_SECONDS = 1.0
 
+CompareFiles = Callable[[Sequence[Doubt]], Collection[Comparison]]
+"""A function that compares files in doubt, and returns the comparisons that have found other rows."""
+
 
 class Start:
     """The plan of a run, with the ledgers that it was made from and the commits that will follow."""
 
-    def __init__(self, recipe: Recipe, *, rebuild: bool, replace_changed: bool) -> None:
+    def __init__(self, recipe: Recipe, drops: Drops) -> None:
         """Plan the run; raises the errors of ``plan_work``."""
         self._recipe = recipe
         self._canonical = recipe.canonical()
-        self._rebuild = rebuild
-        self._replace_changed = replace_changed
+        self._drops = drops
+        self._different: set[Comparison] = set()
         try:
             self._plan()
         except DamagedLogError:
-            if not rebuild:
+            if not drops.rebuild:
                 raise
             self._restore_logs()
             self._plan()
@@ -53,14 +61,31 @@ class Start:
 
     def _plan(self) -> None:
         self.ledgers = open_ledgers(self._recipe)
-        self.plan = plan_work(
-            self._recipe,
-            self.ledgers,
-            rebuild=self._rebuild,
-            replace_changed=self._replace_changed,
-        )
+        self.plan = plan_work(self._recipe, self.ledgers, self._drops, different=self._different)
         write_moves(str(self._recipe.lake), self.plan.moves)
         self.commits = RunCommits(self.plan, self.ledgers)
+
+    def add_compared(self, different: Collection[Comparison]) -> None:
+        """Plan again, now that the files in doubt were compared; raises the errors of ``plan_work``."""
+        self._different.update(different)
+        self._plan()
+
+    def plan_postponed(
+        self, plan: Plan, unreadable: AbstractSet[str], compare: CompareFiles
+    ) -> Plan:
+        """Return a plan of files that may be copies of others, which have been read or are ``unreadable``.
+
+        ``compare`` compares those that may be with the rows read.
+        """
+        known = partial(plan_work, self._recipe, self.ledgers, unreadable=unreadable)
+        again = known(different=self._different)
+        self._different.update(compare(again.doubts))
+        again = known(different=self._different)
+        uris = {*plan.postponed}
+        splits = SpilledList(split for split in again.splits if split.real_uri in uris)
+        uncounted = SpilledList(split for split in again.uncounted if split.real_uri in uris)
+        left = tuple(uri for uri in again.postponed if uri in uris)
+        return replace(again, splits=splits, uncounted=uncounted, postponed=left)
 
     def check_recipe(self) -> None:
         """Raise RecipeError if a file that the recipe names has changed since the run started."""
@@ -91,7 +116,7 @@ class Start:
             except ConflictError:  # what to drop may have changed
                 time.sleep(_PAUSE_SECONDS * random.random())  # noqa: S311 - so that one of two comes first
             else:
-                self._rebuild = False
+                self._drops = replace(self._drops, rebuild=False)
             self._plan()
         raise ConflictError(
             f"{_MAX_ATTEMPTS} attempts to drop rows conflicted with commits of other runs",

@@ -19,6 +19,7 @@ from etl.lake.table_specs import ARCHIVED_TOKENS, DOCUMENTS, TOKENS
 from etl.lake.work_units import WorkPart, WorkResult, WorkUnit
 from etl.recipe.recipe import Recipe
 from etl.sources import Split
+from etl.sources.content import Content, RowsDigest, sample_file
 from etl.sources.read import read_split
 from etl.stages.apply import apply_and_time
 from etl.stages.dedup import find_cutting_stage
@@ -41,9 +42,13 @@ class ReadSplit:
         clock = StageClock()
         documents = _DocumentWriter(self.recipe, key, clock)
         tokens = _TokenWriter(self.recipe, tokens_key, clock) if self.with_tokens else None
+        with clock.measure(READ):
+            sample = sample_file(split.uri, split.size)
         batches = read_split(split, self.recipe.source, batch_bytes=_BATCH_BYTES)
         log, text_bytes = UnitLog(), 0
+        rows = RowsDigest()
         for batch in clock.measure_each(READ, batches):
+            rows.update(batch)
             text_bytes += batch["text"].nbytes
             kept = documents.append(batch)
             if tokens is not None:
@@ -55,7 +60,8 @@ class ReadSplit:
         token_files = tokens.close() if tokens is not None else []
         return WorkResult(
             key=key,
-            source=split.uri,
+            source=split.source,
+            content=Content(sample, rows.value()),
             rows=documents.rows,
             kept=documents.kept,
             rejected=dict(documents.rejected),

@@ -6,7 +6,7 @@ from etl.job.finished_units import Work, run_units
 from etl.job.run_context import RunContext
 from etl.job.tasks import TokenizeUnit
 from etl.lake.dedup_decisions import DedupDecisions
-from etl.lake.ledger import LedgerEntry
+from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.work_units import kept_units
 
 

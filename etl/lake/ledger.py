@@ -1,18 +1,21 @@
 """Exactly-once commits: the Delta log records which units of work a table holds.
 
 Each commit has one application transaction (``txn``) per unit of work, named by the unit's key, so that the
-rows of a unit and the record that it is done become visible together. A key hashes everything that
-determines the rows: the table's generation, the recipe's fingerprint, and the identity of the input. The
-log has these kinds of ``txn``:
+rows of a unit and the record that it is done become visible together. A key hashes the table's name and
+generation and the identity of the input; within a generation, all rows are those of one recipe. The log has
+these kinds of ``txn``:
 
 - ``epoch``               increases before rows are dropped; within an epoch, tables only grow
 - ``generation``          the generation of the table, which increases with each rebuild
 - ``recipe``              the fingerprint of the recipe that produced the rows (its first 63 bits)
-- ``file:<hash>``         the fingerprint of an input file (its first 63 bits), by generation and URI;
-                          0: its rows were dropped
-- ``part:<hash><start>``  in ``documents``, a unit of work that is a part of an input file: where the part
-                          ends, 0 for the end of the file. The hash is that of the file's content (20
-                          digits), the start has 12 digits
+- ``file:<hash>``         in ``documents``, the identity of the input file with a name, its real URI or its
+                          address (``etl.lake.input_log``); 0: its rows were dropped
+- ``stamp:<hash>``        the fingerprint (63 bits) that the file with a name had when it was last compared,
+                          if it is not the one in its identity
+- ``content:<size><sample>``  the identity of an input file, by its size (12 digits) and its sample (20)
+- ``part:<hash><start>``  a unit of work that is a part of an input file: where the part ends, 0 for the end
+                          of the file. The hash is that of the identity (20 digits), the start has 12 digits
+- ``rows:<key>``          the digest of the input rows of a unit of work
 - ``<key>``               a unit of work that is done, and the arrival of its documents (1 or more);
                           negative: its rows were dropped, and it must be done again
 - ``arrival``             in ``documents``, the arrival of the units that are committed next
@@ -41,27 +44,14 @@ from etl.delta.set_transactions import SetTransactions
 from etl.delta.table import Table
 from etl.errors import ConflictError, MismatchError
 from etl.lake.commit_info import find_record, read_record, to_commit_info
+from etl.lake.copied_inputs import tell_copies
 from etl.lake.foreign_changes import ForeignChanges, find_foreign_changes, foreign_commits
+from etl.lake.input_log import InputLog, digest, int63
+from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.open_table import find_table
-from etl.sources.parts import KnownPart
-from etl.sources.split import Split
 
 _MAX_ATTEMPTS = 50  # each failure means that another writer's commit succeeded
-_CONTENT_DIGITS, _START_DIGITS = 20, 12  # of the 32 in the name of a part
 _HASHES = 1 << 63  # of a set of paths; Delta's versions are signed
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerEntry:
-    """A finished unit of work: its key, its data files, and the split that they were read from.
-
-    The unit has ``arrival``, or without it the open one.
-    """
-
-    key: str
-    data_files: Sequence[DataFile] = ()
-    split: Split | None = None
-    arrival: int | None = None
 
 
 @dataclass(frozen=True)
@@ -87,7 +77,7 @@ class Drop:
 
     paths: Collection[str] = ()  # data files to remove
     keys: Collection[str] = ()  # units of work that must be done again
-    files: Collection[str] = ()  # input files of which no content is known any more
+    files: Collection[str] = ()  # addresses of input files that are no longer known
     add: Sequence[LedgerEntry] = ()  # data files with rows that stay
     rebuild: tuple[pa.Schema, Layout] | None = None  # drop all rows: a new generation
     first_arrival: int | None = None  # of a rebuilt table: all earlier arrivals count as this one
@@ -157,7 +147,7 @@ class Ledger:
     @property
     def is_other_recipe(self) -> bool:
         """Whether a recipe with another fingerprint produced the rows of the table."""
-        return self.table is not None and self._transactions.get("recipe") != _int63(
+        return self.table is not None and self._transactions.get("recipe") != int63(
             self.fingerprint
         )
 
@@ -167,33 +157,16 @@ class Ledger:
 
     def key(self, *identity: object) -> str:
         """Return the key of a unit of work in this generation of the table (32 hexadecimal digits)."""
-        return _digest(self.generation, self.fingerprint, *identity)[:32]
+        return digest(self.generation, self.url.rpartition("/")[2], *identity)[:32]
 
     def is_done(self, key: str) -> bool:
         """Return whether a unit of work is done, according to the log."""
         return (self._transactions.get(key) or 0) > 0
 
-    def part_key(self, uri: str, fingerprint: str, start: int, stop: int | None) -> str:
-        """Return the key of a part of a content of an input file."""
-        return self.key(uri, fingerprint, start, stop)
-
-    def parts(
-        self, contents: Collection[tuple[str, str]]
-    ) -> dict[tuple[str, str], list[KnownPart]]:
-        """Return, in order, the known parts of input files, which are given by URI and fingerprint."""
-        names = {self._content_name(*content): content for content in contents}
-        known: dict[tuple[str, str], list[KnownPart]] = {}
-        prefixes = [bytes.fromhex(name) for name in names]
-        for name, stop in self._transactions.starting_with("part", prefixes):
-            content = names[name[:_CONTENT_DIGITS]]
-            key = self.part_key(*content, start := int(name[_CONTENT_DIGITS:], 16), stop or None)
-            part = KnownPart(start, stop or None, self.is_done(key))
-            known.setdefault(content, []).append(part)
-        for content in contents:
-            key = self.part_key(*content, 0, None)
-            if content not in known and self.arrival_of(key) is not None:
-                known[content] = [KnownPart(0, None, self.is_done(key))]
-        return {content: sorted(parts, key=_start) for content, parts in known.items()}
+    @property
+    def inputs(self) -> InputLog:
+        """What the log says of input files."""
+        return InputLog(self._transactions, self.generation, self.key)
 
     def done(self) -> Iterator[str]:
         """Yield the keys of all units of work that are done, also those of earlier generations."""
@@ -235,19 +208,14 @@ class Ledger:
         for key, number in self._transactions.of_kind("merged"):
             merged.setdefault(number, []).append(key)
         for key in map(key_of, paths):
-            yield merged.get(_int63(key), [key]) if merged else [key]
-
-    def has_changed(self, uri: str, fingerprint: str) -> bool:
-        """Return whether the table holds rows of different content of this input file."""
-        committed = self._transactions.get(self._name_of(uri)) or 0
-        return committed not in (0, _int63(_digest(fingerprint)))
+            yield merged.get(int63(key), [key]) if merged else [key]
 
     def create(self, schema: pa.Schema, layout: Layout, *, epoch: int = 0) -> None:
         """Create the table, in the epoch of its lake; another run may do so at the same time.
 
         Raises MismatchError if another recipe does, or if that run is in another epoch.
         """
-        state = {"generation": 1, "recipe": _int63(self.fingerprint), "epoch": epoch}
+        state = {"generation": 1, "recipe": int63(self.fingerprint), "epoch": epoch}
         table = Table.create(self.url, schema, layout, transactions=state)
         self._read(table)
         if self.is_other_recipe or self.epoch != epoch:  # another run was faster
@@ -258,19 +226,19 @@ class Ledger:
     ) -> list[LedgerEntry]:
         """Commit entries in one step, and return those that this commit has completed.
 
-        An entry that another run has committed concurrently is skipped, and its files remain orphans.
-        Raises MismatchError as ``refresh`` does, and if the table holds other content of an input file;
-        StorageError if a data file is missing or has another size; and, without ``retry``, ConflictError if
-        any other commit came first.
+        An entry that another run has committed concurrently is skipped, and its files remain orphans, as are
+        those of an entry with the rows of a file that the table holds: it becomes a name of that file, or is
+        left to the next plan if that file was read in parts. Raises MismatchError as ``refresh`` does, and if
+        the table holds other content of an input file; StorageError if a data file is missing or has another
+        size; and, without ``retry``, ConflictError if any other commit came first.
         """
         for attempt in range(_MAX_ATTEMPTS):
-            todo = [entry for entry in entries if not self.is_done(entry.key)]
+            todo = tell_copies([e for e in entries if not self._is_committed(e)], self.inputs)
             if not todo:
                 return []
-            self._check_contents(todo)
-            transactions = {entry.key: entry.arrival or self.open_arrival for entry in todo}
+            transactions: dict[str, int] = {}
             for entry in todo:
-                transactions |= self._describe_split(entry.split)
+                transactions |= self._describe(entry)
             data_files = [file for entry in todo for file in entry.data_files]
             check_written(self.url, data_files)
             try:
@@ -282,6 +250,22 @@ class Ledger:
             else:
                 return todo
         raise self._too_many_conflicts()
+
+    def _is_committed(self, entry: LedgerEntry) -> bool:
+        split = entry.split
+        if split is None or not entry.is_name:
+            return self.is_done(entry.key)
+        inputs = self.inputs
+        return inputs.identity_of(split.real_uri) == split.identity and inputs.is_current(split)
+
+    def _describe(self, entry: LedgerEntry) -> dict[str, int]:
+        """Return the transactions of an entry."""
+        if entry.split is None:
+            return {entry.key: entry.arrival or self.open_arrival}
+        if entry.is_name:
+            return self.inputs.describe_name(entry.split)
+        described = self.inputs.describe_unit(entry.split, entry.content)
+        return {entry.key: entry.arrival or self.open_arrival} | described
 
     def close_arrival(self, describe: Describe) -> None:
         """Commit that the units which are committed from now on have a later arrival.
@@ -298,19 +282,20 @@ class Ledger:
         """
         generation = self.generation + (drop.rebuild is not None)
         transactions = {key: -(self.arrival_of(key) or 0) for key in sorted(drop.keys)}
-        transactions |= {self._name_of(uri): 0 for uri in sorted(drop.files)}
+        for address in sorted(drop.files):
+            transactions |= self.inputs.forget(address)
         transactions |= {
             entry.key: self.arrival_of(entry.key) or self.open_arrival for entry in drop.add
         }
         transactions |= {"epoch": epoch, "generation": generation}
         if self.table is not None and self.table.is_remains and not drop.is_void:
-            transactions["recipe"] = _int63(self.fingerprint)
+            transactions["recipe"] = int63(self.fingerprint)
         if drop.is_undo:  # the files are again those that our commits have made
             transactions["live_files"] = self._transactions.get("live_files") or 0
         if drop.is_void:
             transactions |= {"recipe": 0, "live_files": 0}
         if drop.rebuild is not None:
-            transactions |= {"recipe": _int63(self.fingerprint), "live_files": 0}
+            transactions |= {"recipe": int63(self.fingerprint), "live_files": 0}
         if drop.open_arrival > self.open_arrival:
             transactions["arrival"] = drop.open_arrival
         if drop.first_arrival is not None:
@@ -342,7 +327,7 @@ class Ledger:
             data_files = [file for part in parts for file in part.data_files]
             transactions = {part.key: 1 for part in parts}
             for part in parts:
-                transactions |= {f"merged:{unit}": _int63(part.key) for unit in part.units}
+                transactions |= {f"merged:{unit}": int63(part.key) for unit in part.units}
             remove = [path for rewrite in todo for path in rewrite.remove]
             check_written(self.url, data_files)
             try:
@@ -397,42 +382,6 @@ class Ledger:
         time.sleep(min(0.01 * 2**attempt, 1.0))
         self.refresh()
 
-    def _describe_split(self, split: Split | None) -> dict[str, int]:
-        """Return the transactions that describe the input of a unit of work."""
-        if split is None:
-            return {}
-        described = {self._name_of(split.uri): _int63(_digest(split.fingerprint))}
-        if not split.is_whole:
-            content = self._content_name(split.uri, split.fingerprint)
-            described[f"part:{content}{split.start:0{_START_DIGITS}x}"] = split.stop or 0
-        return described
-
-    def _check_contents(self, entries: Sequence[LedgerEntry]) -> None:
-        """Raise MismatchError if the table holds other content or overlapping parts of input files."""
-        splits = [entry.split for entry in entries if entry.split is not None]
-        known = self.parts({(split.uri, split.fingerprint) for split in splits})
-        for split in splits:
-            if self.has_changed(split.uri, split.fingerprint):
-                raise MismatchError(
-                    "another run has committed different content of this input file",
-                    where=split.uri,
-                    hint="run again when the file no longer changes",
-                )
-            for part in known.get((split.uri, split.fingerprint), ()):
-                is_same = (part.start, part.stop) == (split.start, split.stop)
-                if not is_same and part.overlaps(split.start, split.stop):
-                    raise MismatchError(
-                        "another run has committed a part of this input file that overlaps with ours",
-                        where=split.uri,
-                        hint="run again: a run reads what no other has read, whatever its split_bytes",
-                    )
-
-    def _name_of(self, uri: str) -> str:
-        return f"file:{_digest(self.generation, uri)[:32]}"
-
-    def _content_name(self, uri: str, fingerprint: str) -> str:
-        return self.key("content", uri, fingerprint)[:_CONTENT_DIGITS]
-
 
 def find_ledger(table: Table) -> Ledger | None:
     """Return the ledger of a table for the recipe that made it; None if no recipe did."""
@@ -450,18 +399,6 @@ def open_ledger(table: Table) -> Ledger:
 def _epoch(transactions: SetTransactions) -> tuple[int, int]:
     """Return the generation and the epoch of a table."""
     return transactions.get("generation") or 1, transactions.get("epoch") or 0
-
-
-def _digest(*parts: object) -> str:
-    return hashlib.sha256("\x00".join(str(part) for part in parts).encode()).hexdigest()
-
-
-def _int63(hexdigest: str) -> int:
-    return int(hexdigest[:16], 16) >> 1
-
-
-def _start(part: KnownPart) -> int:
-    return part.start
 
 
 def _hash_paths(paths: Iterable[str]) -> int:

@@ -51,6 +51,18 @@ def input_files(
     ]
 
 
+def name_record(split: Split, address: str | None) -> schemas.InputFile:
+    """Return the record of a file whose rows the lake holds under an address, perhaps that of the file."""
+    return schemas.InputFile(
+        uri=split.uri,
+        size=split.size,
+        fingerprint=split.fingerprint,
+        rows=0,
+        version=split.version,
+        same_as=None if address in (None, split.uri) else address,
+    )
+
+
 def run_record(recipe: Recipe, step: TableName, **fields: Any) -> dict[str, Any]:
     """Return the record as JSON data; ``fields`` are the other fields of ``schemas.Lineage``."""
     lineage = schemas.Lineage(

@@ -9,6 +9,7 @@ from etl.delta.data_file import DataFile
 from etl.delta.table import Table
 from etl.lake.ledger import Drop, Ledger, key_of
 from etl.sources import Split
+from etl.sources.content import Content
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class WorkUnit:
 
 def split_key(ledger: Ledger, split: Split) -> str:
     """Return the key of a split in ``documents``."""
-    return ledger.part_key(split.uri, split.fingerprint, split.start, split.stop)
+    return ledger.key(split.identity, split.start, split.stop)
 
 
 def kept_units(documents: Table) -> Iterator[WorkUnit]:
@@ -53,7 +54,7 @@ def arrived_units(documents: Ledger, duplicates: Ledger) -> Iterator[WorkUnit]:
 
 
 def drop_sources(documents: Ledger, sources: Collection[str]) -> Drop:
-    """Return what ``documents`` drops so that input files are read again, whatever their content is."""
+    """Return what ``documents`` drops of input files, given by address, so that it knows them no longer."""
     assert documents.table is not None
     files = documents.table.files("path", "min.source")
     paths = [file["path"] for file in files if file["min.source"] in sources]
@@ -93,6 +94,7 @@ class WorkResult:
     text_bytes: int = 0
     documents: Sequence[DataFile] = ()
     token_files: Sequence[DataFile] = ()
+    content: Content | None = None  # of the input, if the unit is a split
     costs: Mapping[str, float] = field(default_factory=dict)  # part of the work -> seconds
     compile_seconds: float = 0.0  # in which the worker compiled kernels, or waited for one that did
 

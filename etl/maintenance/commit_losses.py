@@ -31,7 +31,8 @@ from etl.errors import ConflictError, LoaderError, MismatchError, TokenlakeError
 from etl.lake import leases
 from etl.lake.commit_info import read_record
 from etl.lake.epochs import epoch_of, open_lake
-from etl.lake.ledger import Ledger, LedgerEntry
+from etl.lake.ledger import Ledger
+from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.open_table import open_table
 from etl.lake.table_specs import LOSSES
 from etl.loader import loss_log

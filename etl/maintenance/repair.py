@@ -36,7 +36,8 @@ from etl.delta.table import Table
 from etl.errors import TableError
 from etl.lake import leases, releases
 from etl.lake.epochs import drop_all, open_lake, start_epoch
-from etl.lake.ledger import Drop, Ledger, LedgerEntry, find_ledger, key_of
+from etl.lake.ledger import Drop, Ledger, find_ledger, key_of
+from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.table_specs import DUPLICATES, SPECS, open_tables
 from etl.lake.table_versions import live_inputs, read_versions
 from etl.lake.vacuums import refuse_during_vacuum

@@ -15,7 +15,8 @@ from etl.delta.table import Table
 from etl.lake.epochs import drop_all, open_lake, start_epoch
 from etl.lake.foreign_changes import ForeignChanges
 from etl.lake.leases import HeldLease
-from etl.lake.ledger import Drop, Ledger, LedgerEntry, key_of
+from etl.lake.ledger import Drop, Ledger, key_of
+from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.lineage_record import maintenance_record
 from etl.lake.table_specs import SPECS
 from etl.schemas import InputFile

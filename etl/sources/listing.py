@@ -1,11 +1,11 @@
 """Splits of a source: list its files, cut the large ones, and number their records.
 
-Files that are not in a Delta table are independent: a file that no longer exists keeps its rows in a lake.
+Files that are not in a Delta table are independent: a file that is no longer listed keeps its rows in a lake.
 The data files of a Delta table are those of one version, and the lake's rows must be the rows of that
 version: ``list_source`` compares what the lake holds with the table and its log.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -29,34 +29,39 @@ _MAX_SEARCHES = 20_000
 
 @dataclass(frozen=True)
 class SourceListing:
-    """The splits of a source, and the files read before whose rows are no longer in a Delta table.
+    """The files of a source, each as one split, and what became of files of Delta tables read before.
 
-    ``removed`` has, by URI, what happened to each of these files: "were removed from ...". ``moves`` has, by
-    the id of a Delta table, moves of rows to be kept for the next listing.
+    ``removed`` has, by URI, what happened to each file whose rows are no longer in a table: "were removed
+    from ...". ``moves`` has, by the id of a table, moves of rows to be kept for the next listing.
     """
 
-    splits: Iterator[Split]
+    files: Sequence[Split]
     removed: Mapping[str, str]
     moves: Mapping[str, Sequence[Move]]
 
 
+ReadParts = Callable[[Collection[int]], Mapping[int, Sequence[KnownPart]]]
+"""A function that returns the known parts of files, given by identity; files never read have none."""
+
+
+def _never_read(_identities: Collection[int]) -> Mapping[int, Sequence[KnownPart]]:
+    return {}
+
+
 def list_splits(source: Source) -> Iterator[Split]:
-    """Return all splits of a source that no file was read from; see ``list_source``."""
-    return list_source(source).splits
+    """Return all splits of a source that no file was read from; see ``list_source`` and ``cut_files``."""
+    return cut_files(list_source(source).files, source)
 
 
 def list_source(source: Source, before: ReadBefore | None = None) -> SourceListing:
-    """Return the splits of a source, in the order of its paths, then by URI and position in the file.
+    """Return the files of a source, in the order of its paths, then by URI. No file is opened.
 
-    Of a Delta table, these are the splits of its data files, or of older files with the same rows if files
-    read before were compacted since; the splits of files that were read completely may be left out.
-
-    Every path is listed before the first split is returned; the footers of files that may be cut are read as
-    the splits are consumed. Parts read before stay as they are, and files read completely are not opened.
-    Raises SourceError if a path matches no file, if the format of a file is unknown, or if a Delta table
-    cannot be read; StorageError if a URL cannot be listed.
+    A file that is reached by several names is listed once. Of a Delta table, these are its data files, or
+    older files with the same rows if files read before were compacted since; files that were read completely
+    may be left out. Raises SourceError if a path matches no file, if the format of a file is unknown, or if
+    a Delta table cannot be read; StorageError if a URL cannot be listed.
     """
-    files: dict[str, Split] = {}  # by URI: a file that two paths name is read once
+    files: dict[str, Split] = {}  # by real URI
     removed: dict[str, str] = {}
     moves: dict[str, Sequence[Move]] = {}
     tables = 0
@@ -68,20 +73,33 @@ def list_source(source: Source, before: ReadBefore | None = None) -> SourceListi
             moves |= table.moves
         else:
             listed = _list_files(path, source)
-        files |= {split.uri: split for split in listed}
+        for split in listed:
+            files.setdefault(split.real_uri, split)
     if source.version is not None and not tables:
         raise SourceError(
             "source.version is set, but the source is not a Delta table",
             where=source.paths[0],
             hint="remove source.version, or set source.path to the URL of a Delta table",
         )
-    removed = {uri: what for uri, what in removed.items() if uri not in files}
-    work = sum(file.work for file in files.values())
+    uris = {split.uri for split in files.values()} if removed else set()
+    removed = {uri: what for uri, what in removed.items() if uri not in uris}
+    return SourceListing([*files.values()], removed, moves)
+
+
+def cut_files(
+    files: Sequence[Split], source: Source, parts: ReadParts = _never_read
+) -> Iterator[Split]:
+    """Yield the splits of files in order: their parts that were read before, and the rest cut to size.
+
+    ``parts`` returns the known parts of files by identity; files that were read completely are not opened.
+    The footers of files that may be cut are read as the splits are consumed.
+    """
+    work = sum(file.work for file in files)
     source, packed = (_coarser(source, work // most) for most in (_MAX_SPLITS, _MAX_SEARCHES))
-    splits = _cut_files(iter(files.values()), source, packed, before)
+    splits = _cut_files(iter(files), source, packed, parts)
     if source.limit is not None or source.share is not None:
         splits = choose_part(splits, source)
-    return SourceListing(splits, removed, moves)
+    return splits
 
 
 def list_files(paths: Sequence[str], format_: Format | None = None) -> list[Split]:
@@ -121,7 +139,7 @@ def _coarser(source: Source, split_bytes: int) -> Source:
 
 
 def _cut_files(
-    files: Iterator[Split], source: Source, packed: Source, before: ReadBefore | None
+    files: Iterator[Split], source: Source, packed: Source, parts: ReadParts
 ) -> Iterator[Split]:
     """Yield the pieces of files; those of files that were read completely cost no request.
 
@@ -137,10 +155,9 @@ def _cut_files(
 
     with ThreadPoolExecutor(_CONCURRENT_FOOTERS) as pool:
         while chunk := list(islice(files, _FILES_PER_CHUNK)):
-            contents = [(whole.uri, whole.fingerprint) for whole in chunk]
-            known = before.parts(contents) if before is not None else {}
-            parts = (known.get(content, ()) for content in contents)
-            for pieces in pool.map(cut, chunk, parts):
+            known = parts({whole.identity for whole in chunk})
+            read = (known.get(whole.identity, ()) for whole in chunk)
+            for pieces in pool.map(cut, chunk, read):
                 yield from pieces
 
 
@@ -148,7 +165,7 @@ def _list_files(path: str, source: Source) -> Iterator[Split]:
     files = storage.find_files(path)
     if not files:
         raise SourceError("no files found", where=path, hint=_hint_for_missing(path))
-    for file in files:
+    for file, real in zip(files, storage.real_uris(file.uri for file in files), strict=True):
         name = source.format or detect_format(file.uri)
         if name is None:
             raise SourceError(
@@ -163,6 +180,7 @@ def _list_files(path: str, source: Source) -> Iterator[Split]:
             fingerprint=file.fingerprint,
             format=name,
             bytes=file.size,
+            real=None if real == file.uri else real,
         )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import pyarrow as pa
 
@@ -30,7 +31,15 @@ def read_split(split: Split, source: Source, *, batch_bytes: int = 16 << 20) -> 
         checked = (batches.check_texts(table, source.max_text_bytes) for table in tables)
         bounded = batches.bound_batches(checked, batch_bytes)
         is_part = split.max_rows is not None or split.max_text_bytes is not None
-        yield from take_part(bounded, split) if is_part else bounded
+        taken = take_part(bounded, split) if is_part else bounded
+        yield from taken if split.address is None else map(partial(_rename, split.address), taken)
+
+
+def _rename(source: str, batch: pa.Table) -> pa.Table:
+    """Return a batch under the name by which the lake knows the file."""
+    index = batch.schema.get_field_index("source")
+    names = pa.repeat(pa.scalar(source), batch.num_rows)
+    return batch.set_column(index, batch.schema.field(index), names)
 
 
 def read_first(split: Split, source: Source, max_rows: int) -> pa.Table:
@@ -96,7 +105,7 @@ def _check_unchanged(split: Split, cause: Exception | None = None) -> None:
         ) from cause
     # The log of a Delta table has no fingerprints: its data files are immutable.
     same = now.size == split.size and (
-        split.format == "delta" or now.fingerprint == split.fingerprint
+        split.format == "delta" or now.is_as_listed(split.fingerprint)
     )
     if not same:
         raise SourceError(

@@ -52,6 +52,9 @@ class Source(Settings):
     """Other input columns to keep, as one JSON object per row with sorted keys."""
     version: Annotated[int, Field(ge=0)] | None = None
     """The version of a Delta table. null: the newest."""
+    copies: Literal["once", "keep"] = "once"
+    """What to do with a file that has the content of another one. once: the rows are in the lake once, under
+    the name that was read first. keep: the rows of both are."""
     limit: Annotated[int, Field(gt=0)] | None = None
     """Read only about this many records, at most, from the start of files at equal distances. For trials."""
     share: Annotated[float, Field(gt=0, le=1)] | None = None

@@ -35,9 +35,11 @@ def split_compression(uri: str) -> tuple[str, Compression | None]:
 class Split:
     """The piece of one file that one task reads; small and picklable, as there may be a million."""
 
-    uri: str
+    uri: str  # where it is read
     size: int  # bytes of the whole file
-    fingerprint: str  # of the whole file: changes when its content does
+    fingerprint: (
+        str  # as listed; another one is a reason to compare the content, not proof of a change
+    )
     format: Format  # delta: a Parquet data file of a Delta table
     start: int = 0  # first row group, record batch or byte; a line belongs to where it starts
     stop: int | None = None  # one past the last; None: the end of the file, also of its last piece
@@ -48,8 +50,26 @@ class Split:
     partition: tuple[tuple[str, Any], ...] = ()  # columns whose values are in the Delta log
     version: int | None = None  # of the Delta table, at which the file was live
 
+    real: str | None = (
+        None  # the URI without links, if it differs; of a Delta table: its id and the path
+    )
+    address: str | None = None  # ``source`` of its rows, if the file was moved or copied since
+    identity: int = 0  # of the file in its lake, part of the keys of its units of work
+    former: int = 0  # the identity that its name had in the lake before the file changed
+    is_distinct: bool = False  # known not to be a copy of another file that the lake holds
+
     max_rows: int | None = None  # read no more records
     max_text_bytes: int | None = None  # read no more after this much text
+
+    @property
+    def source(self) -> str:
+        """The URI under which the lake holds the file: the first half of the address of its rows."""
+        return self.uri if self.address is None else self.address
+
+    @property
+    def real_uri(self) -> str:
+        """The name by which the file is known, whatever link or scheme it was reached by."""
+        return self.uri if self.real is None else self.real
 
     @property
     def is_whole(self) -> bool:

@@ -31,6 +31,7 @@ from etl.storage.listing import (
     file_sizes,
     find_files,
     is_folder,
+    real_uris,
     walk_files,
 )
 from etl.storage.urls import (
@@ -70,6 +71,7 @@ __all__ = [
     "open_output",
     "read_bytes",
     "read_range",
+    "real_uris",
     "refuse_credentials",
     "refuse_unaddressable",
     "remove",

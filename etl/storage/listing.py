@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from etl.errors import StorageError, error_line
@@ -16,6 +17,7 @@ from etl.storage.urls import (
     is_glob,
     is_local,
     join,
+    local_path,
     normalize,
     refuse_unaddressable,
     split_authority,
@@ -27,12 +29,25 @@ _LISTING_TIMEOUTS = 10  # of a folder with all files below it: a million files t
 
 @dataclass(frozen=True)
 class FileInfo:
-    """A file: its URI, size in bytes, a fingerprint that changes with its content, and its last write."""
+    """A file: its URI, size in bytes, a fingerprint, and its last write.
+
+    The fingerprint changes with the content, and may change without it. On local disk it has the times of the
+    last write and of the last change of the file's entry, which no program can set, and the inode.
+    """
 
     uri: str
     size: int
     fingerprint: str
     modified: datetime | None = field(default=None, compare=False)  # UTC, by the store's clock
+
+    def is_as_listed(self, fingerprint: str) -> bool:
+        """Return whether the file is the one that was listed, perhaps on another machine.
+
+        Inodes are not compared: file systems on top of object stores have their own on each machine.
+        """
+        if is_local(self.uri):
+            return self.fingerprint.rpartition("-")[0] == fingerprint.rpartition("-")[0]
+        return self.fingerprint == fingerprint
 
 
 def find_files(pattern: str) -> list[FileInfo]:
@@ -103,7 +118,27 @@ def file_info(uri: str) -> FileInfo | None:
         raise StorageError(what, where=uri, hint=access_hint(uri)) from error
     if entry is None or entry["type"] != "file":
         return None
-    return _file_info(uri, fs._strip_protocol(uri), entry)
+    try:
+        return _file_info(uri, fs._strip_protocol(uri), entry)
+    except FileNotFoundError:
+        return None
+
+
+def real_uris(uris: Iterable[str]) -> Iterator[str]:
+    """Yield the URIs of files without links and other names of a scheme: one name for each file.
+
+    Costs no request.
+    """
+    real_folder = lru_cache(maxsize=1 << 16)(os.path.realpath)
+    for uri in uris:
+        if is_local(uri):
+            folder, name = os.path.split(local_path(uri))
+            path = os.path.join(real_folder(folder), name)
+            yield f"file://{os.path.realpath(path) if os.path.islink(path) else path}"
+        else:
+            protocols = filesystem(uri).protocol
+            first = protocols if isinstance(protocols, str) else protocols[0]
+            yield f"{first}://{uri.partition('://')[2]}"
 
 
 def is_folder(url: str) -> bool:
@@ -159,7 +194,8 @@ def _visible_files(url: str, root: str, entries: Iterable[dict[str, Any]]) -> It
         path = fs._strip_protocol(entry["name"])
         hidden = any(part[:1] in ("_", ".") for part in path[len(root) :].split("/") if part)
         if entry["type"] == "file" and not hidden:
-            yield _file_info(url, path, entry)
+            with suppress(FileNotFoundError):  # removed during the listing
+                yield _file_info(url, path, entry)
 
 
 def _local_entries(fs: Any, folder: str) -> Iterator[dict[str, Any]]:
@@ -205,6 +241,8 @@ def _file_info(url: str, path: str, entry: dict[str, Any]) -> FileInfo:
     """Return the file of an entry at a path of the client's, found below a URL."""
     authority = split_authority(url)[0]
     uri = f"{get_protocol(url)}://{path}"
+    if is_local(url):
+        entry = _local_entry(path)
     if "@" in authority:  # the client's path starts with the container, without the account
         uri = join(authority, path.partition("/")[2])
     refuse_unaddressable(uri)
@@ -226,10 +264,15 @@ def _modified(entry: dict[str, Any]) -> datetime | None:
     return None
 
 
+def _local_entry(path: str) -> dict[str, Any]:
+    """Return the entry of a local file, or of the file that a link leads to."""
+    stat = os.stat(path)
+    times = f"{stat.st_mtime_ns}-{stat.st_ctime_ns}-{stat.st_ino}"
+    return {"size": stat.st_size, "mtime": stat.st_mtime, "etag": f"{stat.st_size}-{times}"}
+
+
 def _fingerprint(entry: dict[str, Any]) -> str:
     for name in ("ETag", "etag", "md5Hash", "content_settings_md5"):
         if entry.get(name):
             return str(entry[name]).strip('"')
-    if entry.get("mtime") is not None:  # local: in nanoseconds, to detect a quick rewrite
-        return f"{entry['size']}-{int(float(entry['mtime']) * 1e9)}"
     return f"{entry['size']}-{entry.get('LastModified') or entry.get('updated') or ''}"

@@ -10,7 +10,8 @@ from upath import UPath
 
 from etl.delta.data_file import DataFile
 from etl.delta.table import Table
-from etl.lake.ledger import Drop, Ledger, LedgerEntry, key_of
+from etl.lake.ledger import Drop, Ledger, key_of
+from etl.lake.ledger_entry import LedgerEntry
 from etl.recipe.recipe import Recipe
 from tests.helpers.paths import at, opened
 

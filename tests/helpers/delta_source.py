@@ -4,7 +4,8 @@ import itertools
 import json
 import shutil
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 import deltalake
@@ -15,7 +16,7 @@ from etl.delta.external import delta_rs_location
 from etl.delta.moved_rows import Move
 from etl.sources import Source, Split
 from etl.sources.formats.delta import ReadBefore
-from etl.sources.listing import list_source
+from etl.sources.listing import cut_files, list_source
 from etl.sources.parts import KnownPart
 from etl.sources.read import read_split
 
@@ -156,32 +157,30 @@ class HeldRows:
 
     def _list(self, source: Source) -> tuple[list[Split], dict[str, str]]:
         before = ReadBefore(
-            self._rows_below,
-            self._has_changed,
-            self._parts,
-            lambda table_id: self._moves.get(table_id, ()),
+            self._rows_of, self._others_below, lambda table_id: self._moves.get(table_id, ())
         )
         listing = list_source(source, before)
         self._moves |= listing.moves
-        splits = list(listing.splits)
+        files = [replace(file, identity=number) for number, file in enumerate(listing.files)]
+        splits = list(cut_files(files, source, lambda _: self._parts(files)))
         changed = {s.uri: "changed" for s in splits if self._has_changed(s.uri, s.fingerprint)}
         return splits, {**listing.removed, **changed}
 
-    def _parts(
-        self, contents: Collection[tuple[str, str]]
-    ) -> dict[tuple[str, str], list[KnownPart]]:
-        starts = {uri: sorted(part for part in self._done if part[0] == uri) for uri, _ in contents}
+    def _parts(self, files: Sequence[Split]) -> dict[int, list[KnownPart]]:
+        starts = {uri: sorted(p for p in self._done if p[0] == uri) for uri in self._texts}
         return {
-            (uri, fingerprint): [KnownPart(start, stop, True) for _, start, stop in starts[uri]]
-            for uri, fingerprint in contents
+            file.identity: [KnownPart(start, stop, True) for _, start, stop in starts[file.uri]]
+            for file in files
+            if file.uri in starts
         }
 
-    def _rows_below(self, url: str) -> dict[str, int]:
-        return {
-            uri: len(texts)
-            for uri, texts in self._texts.items()
-            if texts and uri.startswith(f"{url}/")
-        }
+    def _rows_of(self, url: str, table_id: str) -> dict[str, int]:
+        below = ((uri, texts) for uri, texts in self._texts.items() if uri.startswith(f"{url}/"))
+        return {u: len(t) for u, t in below if t and not self._has_changed(u, table_id)}
+
+    def _others_below(self, url: str, table_id: str) -> list[str]:
+        below = (uri for uri, texts in self._texts.items() if texts and uri.startswith(f"{url}/"))
+        return [uri for uri in below if self._has_changed(uri, table_id)]
 
     def _has_changed(self, uri: str, fingerprint: str) -> bool:
         return self._fingerprints.get(uri, fingerprint) != fingerprint

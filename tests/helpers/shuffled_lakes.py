@@ -9,7 +9,8 @@ import pyarrow.parquet as pq
 from etl import schemas, storage
 from etl.delta.data_file import DataFileWriter
 from etl.delta.table import Table
-from etl.lake.ledger import Ledger, LedgerEntry
+from etl.lake.ledger import Ledger
+from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.table_specs import TOKENS
 
 Documents = Mapping[str, Sequence[int]]

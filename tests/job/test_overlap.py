@@ -10,7 +10,7 @@ from etl import storage
 from etl.audit.verify.verify import verify
 from etl.errors import MismatchError
 from etl.job import read_step
-from etl.job.plan import make_plan
+from etl.job.plan import Drops, make_plan
 from etl.job.run import run
 from etl.lake import epochs
 from etl.lake.ledger import Drop, Ledger
@@ -123,7 +123,7 @@ def test_a_plain_run_does_not_decide_on_rows_that_are_being_replaced(
         write(folder_of(small), "b", TEXTS["new"])
         run(small, cluster=client, replace_changed=True)
 
-    before(monkeypatch, "numbered_splits", replace_keeper)
+    before(monkeypatch, "_count_records", replace_keeper)
     with pytest.raises(MismatchError, match="dropped or rebuilt rows"):
         run(small, cluster=client)
     texts = TEXTS["a"] + TEXTS["new"] + TEXTS["c"] + [TEXTS["b"][0], prose(9)]
@@ -160,7 +160,7 @@ def test_a_run_that_commits_while_an_epoch_starts_makes_it_start_again(
 ) -> None:
     run(small, cluster=client)
     write(folder_of(small), "b", TEXTS["new"])
-    late = make_plan(small, replace_changed=True)
+    late = make_plan(small, Drops(replace_changed=True))
     assert late.starts_epoch
     start = epochs.start_epoch
     calls: list[object] = []

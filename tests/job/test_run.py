@@ -17,8 +17,8 @@ from etl.cli.commands.plan import lines
 from etl.delta.table import Table
 from etl.errors import MismatchError, RecipeError, SourceError, WriteError
 from etl.job import progress
-from etl.job.plan import make_plan, open_ledgers, plan_work
-from etl.job.read_step import numbered_splits
+from etl.job.plan import Drops, make_plan, open_ledgers, plan_work
+from etl.job.read_step import _count_records, _numbered
 from etl.job.run import run
 from etl.job.run_commits import RunCommits
 from etl.job.run_context import RunContext
@@ -99,7 +99,7 @@ def test_a_run_plans_to_read_documents_that_later_steps_have_not_processed(
     kept = sum(path.stat().st_size for path in paths(recipe, "documents", "kept"))
     stages = [*recipe.stages[:-1], recipe.stages[-1].model_copy(update={"append_eos": False})]
     other = recipe.model_copy(update={"stages": stages})
-    assert make_plan(other, rebuild=True).planned_bytes == kept
+    assert make_plan(other, Drops(rebuild=True)).planned_bytes == kept
     KeysTable(open_ledgers(recipe)["duplicates"]).create_or_rebuild(lambda _: {})
     assert make_plan(recipe).planned_bytes == kept
 
@@ -172,7 +172,7 @@ def test_splits_of_cut_files_are_numbered_and_uncountable_files_are_left_out(
     plan = plan_work(recipe, ledgers)
     commits = RunCommits(plan, ledgers)
     context = RunContext(plan=plan, ledgers=ledgers, commits=commits, client=None, time_limit=None)
-    numbered = list(numbered_splits(context))
+    numbered = list(_numbered(context.plan.splits, *_count_records(context)))
     splits = [s for s in list_splits(recipe.source) if not s.uri.endswith("bad.jsonl")]
     assert sum(split.first_row is None for split in splits) > 2
     assert numbered == list(number_splits(splits, map(count_records, splits)))

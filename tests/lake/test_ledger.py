@@ -1,7 +1,6 @@
 """Each unit of work is in a table exactly once, with any number of writers and commits."""
 
 import multiprocessing
-from dataclasses import replace
 
 import deltalake
 import pyarrow as pa
@@ -13,8 +12,11 @@ from upath import UPath
 from etl import schemas, storage
 from etl.delta.data_file import DataFileWriter
 from etl.errors import ConflictError, MismatchError, StorageError
-from etl.lake.ledger import Drop, Ledger, LedgerEntry
+from etl.lake.input_log import InputLog
+from etl.lake.ledger import Drop, Ledger
+from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.table_specs import SPECS
+from etl.lake.work_units import split_key
 from etl.sources import Split
 from tests.helpers.paths import NewPlace, at
 
@@ -22,9 +24,9 @@ SCHEMA = schemas.DUPLICATES
 LAYOUT = SPECS["duplicates"].layout
 
 
-def entry(ledger: Ledger, unit: str, rows: int = 1) -> LedgerEntry:
+def entry(ledger: Ledger, unit: str, rows: int = 1, split: Split | None = None) -> LedgerEntry:
     """Write the rows of a unit, with the unit's name as their source, and return its entry."""
-    key = ledger.key(unit)
+    key = ledger.key(unit) if split is None else split_key(ledger, split)
     writer = DataFileWriter(ledger.url, SCHEMA, LAYOUT, name=key)
     values = {
         "source": [unit] * rows,
@@ -37,7 +39,7 @@ def entry(ledger: Ledger, unit: str, rows: int = 1) -> LedgerEntry:
         "file": ["f"] * rows,
     }
     writer.append(pa.table(values, schema=SCHEMA))
-    return LedgerEntry(key, writer.close())
+    return LedgerEntry(key, writer.close(), split)
 
 
 def open_ledger(folder: UPath, fingerprint: str = "a" * 64) -> Ledger:
@@ -49,7 +51,13 @@ def open_ledger(folder: UPath, fingerprint: str = "a" * 64) -> Ledger:
 
 def split_of(fingerprint: str, start: int = 0, stop: int | None = None) -> Split:
     return Split(
-        uri="s3://raw/a", size=9, fingerprint=fingerprint, format="jsonl", start=start, stop=stop
+        uri="s3://raw/a",
+        size=9,
+        fingerprint=fingerprint,
+        format="jsonl",
+        start=start,
+        stop=stop,
+        identity=InputLog.empty().hash_identity("s3://raw/a", fingerprint),
     )
 
 
@@ -164,13 +172,14 @@ def test_a_rebuild_forgets_finished_units_and_keeps_the_old_version(place: UPath
 
 def test_a_changed_file_is_detected_until_its_rows_are_dropped(place: UPath) -> None:
     ledger = open_ledger(place)
-    unit = entry(ledger, "old")
-    ledger.commit([replace(unit, split=split_of("etag1"))], describe)
+    unit = entry(ledger, "old", split=split_of("etag1"))
+    ledger.commit([unit], describe)
     ledger = open_ledger(place)
-    assert not ledger.has_changed("s3://raw/a", "etag1")
-    assert not ledger.has_changed("s3://raw/b", "etag1")
-    assert ledger.has_changed("s3://raw/a", "etag2")
-    new = replace(entry(ledger, "new", rows=2), split=split_of("etag2"))
+    assert ledger.inputs.identity_of("s3://raw/a") == split_of("etag1").identity
+    assert ledger.inputs.identity_of("s3://raw/b") is None
+    assert ledger.inputs.is_current(split_of("etag1"))
+    assert not ledger.inputs.is_current(split_of("etag2"))
+    new = entry(ledger, "new", rows=2, split=split_of("etag2"))
     with pytest.raises(MismatchError, match="different content"):
         ledger.commit([new], describe)
     paths = [file.path for file in unit.data_files]
@@ -180,28 +189,28 @@ def test_a_changed_file_is_detected_until_its_rows_are_dropped(place: UPath) -> 
     assert not ledger.is_done(unit.key)
     ledger.commit([new], describe)
     assert sources(place) == ["new", "new"]
-    assert not open_ledger(place).has_changed("s3://raw/a", "etag2")
+    assert open_ledger(place).inputs.is_current(split_of("etag2"))
 
 
 def test_two_contents_of_one_file_are_not_mixed(place: UPath) -> None:
     stale = open_ledger(place)
-    slow, fast = entry(stale, "first content"), entry(stale, "second content")
-    fast_ledger = open_ledger(place)
-    fast_ledger.commit([replace(fast, split=split_of("2"))], describe)
+    slow = entry(stale, "first content", split=split_of("1"))
+    fast = entry(stale, "second content", split=split_of("2"))
+    open_ledger(place).commit([fast], describe)
     with pytest.raises(MismatchError, match="different content"):
-        stale.commit([replace(slow, split=split_of("1"))], describe)
+        stale.commit([slow], describe)
     assert sources(place) == ["second content"]
 
 
 def test_overlapping_parts_of_a_file_are_not_mixed(place: UPath) -> None:
     stale, fast = open_ledger(place), open_ledger(place)
     parts = {"0-4": split_of("1", 0, 4), "4-end": split_of("1", 4)}
-    fast.commit([replace(entry(fast, "4-end"), split=parts["4-end"])], describe)
+    fast.commit([entry(fast, "4-end", split=parts["4-end"])], describe)
     for start, stop in ((0, None), (0, 5), (4, 6), (5, None)):
-        late = replace(entry(stale, f"{start}-{stop}"), split=split_of("1", start, stop))
+        late = entry(stale, f"{start}-{stop}", split=split_of("1", start, stop))
         with pytest.raises(MismatchError, match="overlaps with ours"):
             stale.commit([late], describe)
-    stale.commit([replace(entry(stale, "0-4"), split=parts["0-4"])], describe)
+    stale.commit([entry(stale, "0-4", split=parts["0-4"])], describe)
     assert sources(place) == ["0-4", "4-end"]
 
 

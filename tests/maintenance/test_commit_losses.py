@@ -29,7 +29,8 @@ from etl.errors import LoaderError
 from etl.job.run import run
 from etl.job.shuffle import shuffle
 from etl.lake.commit_info import read_record
-from etl.lake.ledger import Ledger, LedgerEntry
+from etl.lake.ledger import Ledger
+from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.releases import create_release
 from etl.lake.table_specs import SPECS
 from etl.loader import Format, LossLog, Schedule, Shard, Shuffle, TokenDataset, TokenMixture

@@ -11,7 +11,7 @@ from etl import storage
 from etl.audit.duplicates.duplicate_report import duplicates
 from etl.cli.app import app
 from etl.errors import LoaderError, TableError
-from etl.job.plan import make_plan
+from etl.job.plan import Drops, make_plan
 from etl.lake.releases import create_release
 from etl.loader import TokenDataset
 from etl.recipe.recipe import Recipe
@@ -19,7 +19,7 @@ from tests.helpers.paths import at
 
 COMMANDS: dict[str, Callable[[Recipe, str], object]] = {
     "plan": lambda recipe, _: make_plan(recipe),
-    "plan --rebuild": lambda recipe, _: make_plan(recipe, rebuild=True),
+    "plan --rebuild": lambda recipe, _: make_plan(recipe, Drops(rebuild=True)),
     "run": lambda recipe, _: etl.run(recipe),
     "history": lambda _, lake: etl.history(f"{lake}/documents"),
     "diff": lambda _, lake: etl.diff(f"{lake}/documents", 1, 2),
@@ -41,7 +41,7 @@ COMMANDS: dict[str, Callable[[Recipe, str], object]] = {
 def old(recipe: Recipe) -> Recipe:
     """A recipe with a lake of format version 4, whose log entries have no checksums."""
     for entry in at(recipe.lake).glob("*/_delta_log/*.json"):
-        content = entry.read_bytes().replace(rb"\"format\":6,", rb"\"format\":4,")
+        content = entry.read_bytes().replace(rb"\"format\":7,", rb"\"format\":4,")
         entry.write_bytes(re.sub(rb',"(previous|checksum)":"[0-9a-f]*"', b"", content))
     return recipe
 
@@ -51,7 +51,7 @@ def test_a_lake_of_another_format_version_is_refused(old: Recipe, command: str) 
     with pytest.raises(TableError) as caught:
         COMMANDS[command](old, str(old.lake))
     error = caught.value
-    assert error.what == "the lake has format version 4, but this release reads format version 6"
+    assert error.what == "the lake has format version 4, but this release reads format version 7"
     assert error.where is not None
     assert error.where.startswith(storage.normalize(old.lake))
     assert error.hint is not None

@@ -15,7 +15,8 @@ from etl.delta.data_file import DataFile, DataFileWriter
 from etl.delta.layout import Layout
 from etl.delta.table import Table
 from etl.lake import releases
-from etl.lake.ledger import Ledger, LedgerEntry
+from etl.lake.ledger import Ledger
+from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.table_specs import SPECS, TableSpec
 from etl.maintenance.repair import repair
 from etl.maintenance.vacuum import vacuum

@@ -5,7 +5,7 @@ import pytest
 
 from etl import storage
 from etl.errors import TableError
-from etl.job.plan import make_plan
+from etl.job.plan import Drops, make_plan
 from etl.recipe.recipe import Recipe
 
 
@@ -28,4 +28,4 @@ def test_the_rebuild_of_an_append_only_table_is_refused_by_the_plan(recipe: Reci
     delta(recipe, "tokens").alter.set_table_properties({"delta.appendOnly": "true"})
     assert not make_plan(recipe).has_work()
     with pytest.raises(TableError, match=r"delta\.appendOnly"):
-        make_plan(recipe, rebuild=True)
+        make_plan(recipe, Drops(rebuild=True))

@@ -15,13 +15,14 @@ from hypothesis import strategies as st
 from pyarrow import feather
 
 from etl import schemas
-from etl.lake.ledger import Drop, Ledger, LedgerEntry
+from etl.lake.known_files import identify_files
+from etl.lake.ledger import Drop, Ledger
+from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.table_specs import SPECS
 from etl.lake.work_units import split_key
 from etl.sources import Source, Split
-from etl.sources.formats.delta import ReadBefore
 from etl.sources.formats.parquet_footer import FooterReader
-from etl.sources.listing import list_source, number_splits
+from etl.sources.listing import cut_files, list_source, list_splits, number_splits
 from etl.sources.parts import KnownPart, cut_at, is_complete
 from etl.sources.read import count_records, read_split
 
@@ -110,14 +111,15 @@ class Lake:
         """Drop changed files, read at most some of the remaining splits, and return their number."""
         ledger = self._open()
         source = Source(path=str(self.folder), split_bytes=split_bytes)
-        before = ReadBefore(lambda _: {}, ledger.has_changed, ledger.parts, lambda _: [])
-        splits = list(list_source(source, before).splits)
-        changed = {s.uri for s in splits if ledger.has_changed(s.uri, s.fingerprint)}
+        known = identify_files(list_source(source).files, source, ledger.inputs, None)
+        changed = {doubt.file.uri for doubt in known.doubts}  # no content is recorded
+        changed |= {file.uri for file in known.files if file.former}
         if changed:
             keys = [key for key, split in self._splits.items() if split.uri in changed]
             done = [key for key in keys if ledger.is_done(key)]
             ledger.drop(Drop(keys=done, files=changed), lambda _: {}, epoch=ledger.epoch + 1)
             return self.run(split_bytes, limit)
+        splits = list(cut_files(known.files, source, ledger.inputs.parts))
         uncounted = {split.uri for split in splits if split.first_row is None}
         numbered = number_splits(
             splits, [count_records(s) if s.uri in uncounted else None for s in splits]
@@ -147,8 +149,8 @@ class Lake:
         self.run(self._random.choice([1, 50, 1 << 20]))
         assert self.run(self._random.choice([1, 50, 1 << 20])) == 0
         fresh = Source(path=str(self.folder), split_bytes=1 << 20)
-        whole = [row for split in list_source(fresh).splits for row in self._read(split, fresh)]
-        here = {split.uri for split in list_source(fresh).splits}
+        whole = [row for split in list_splits(fresh) for row in self._read(split, fresh)]
+        here = {split.uri for split in list_splits(fresh)}
         assert Counter(row for row in self.rows() if row[0][0] in here) == Counter(whole)
 
     def _read(self, split: Split, source: Source) -> list[tuple[Address, str]]:
@@ -213,24 +215,20 @@ def monkeypatch_sync() -> object:
 def test_files_that_were_read_completely_are_not_opened(tmp_path: Path) -> None:
     write_texts(tmp_path / "a.parquet", ["text"] * 12, 1)
     source = Source(path=str(tmp_path), split_bytes=20)
-    splits = list(list_source(source).splits)
+    splits = list(list_splits(source))
     assert len(splits) > 3
     known = [KnownPart(split.start, split.stop, True) for split in splits]
     (tmp_path / "a.parquet").write_bytes(b"nonsense")
-    before = ReadBefore(
-        lambda _: {}, lambda *_: False, lambda files: dict.fromkeys(files, known), lambda _: []
-    )
-    again = list_source(source.model_copy(update={"split_bytes": 70}), before).splits
+    larger = source.model_copy(update={"split_bytes": 70})
+    again = cut_files(list_source(larger).files, larger, lambda files: dict.fromkeys(files, known))
     assert [(s.start, s.stop) for s in again] == [(s.start, s.stop) for s in splits]
 
 
 def test_a_file_whose_footer_cannot_be_read_again_keeps_its_known_parts(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_bytes(b"nonsense")
     known = [KnownPart(2, 4, True)]
-    before = ReadBefore(
-        lambda _: {}, lambda *_: False, lambda files: dict.fromkeys(files, known), lambda _: []
-    )
-    splits = list_source(Source(path=str(tmp_path)), before).splits
+    source = Source(path=str(tmp_path))
+    splits = cut_files(list_source(source).files, source, lambda files: dict.fromkeys(files, known))
     parts = [(split.start, split.stop, split.first_row) for split in splits]
     assert parts == [(0, 2, 0), (2, 4, None), (4, None, None)]
 
@@ -242,7 +240,7 @@ def test_the_footer_gives_the_sizes_of_row_groups(
     path = tmp_path_factory.mktemp("footer") / "a.parquet"
     columns = {"id": list(range(len(texts))), "text": texts, "tags": [[text] for text in texts]}
     pq.write_table(pa.table(columns), path, row_group_size=group)
-    [split] = list_source(Source(path=str(path))).splits
+    [split] = list_splits(Source(path=str(path)))
     with pa.OSFile(str(path)) as file:
         reader = FooterReader(file, split)
         sizes = reader.read((), measured="text").sizes
@@ -264,6 +262,6 @@ def test_the_footer_gives_the_sizes_of_row_groups(
 def test_a_file_without_the_text_column_is_one_split(tmp_path: Path, name: str) -> None:
     write_texts(tmp_path / name, ["a" * 99] * 50, 1)
     url = str(tmp_path / name)
-    assert len(list(list_source(Source(path=url, split_bytes=100)).splits)) > 9
-    (split,) = list_source(Source(path=url, split_bytes=100, columns={"text": "body"})).splits
+    assert len(list(list_splits(Source(path=url, split_bytes=100)))) > 9
+    (split,) = list_splits(Source(path=url, split_bytes=100, columns={"text": "body"}))
     assert split.is_whole

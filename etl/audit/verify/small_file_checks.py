@@ -6,11 +6,11 @@ from etl import storage
 from etl.audit.verify.file_checks import Problem
 from etl.delta import vacuum_records
 from etl.errors import TableError
-from etl.lake import releases
+from etl.lake import missing_inputs, releases
 from etl.lake.table_specs import SPECS
 from etl.storage import checked_json
 
-REMOVABLE = ("leases", "quarantine", "source_moves")
+REMOVABLE = ("leases", "quarantine", "source_moves", missing_inputs.FOLDER)
 """The folders whose files `etl repair` removes if they are damaged: they are written again if needed."""
 
 _REMOVED = "`etl repair` removes it"

@@ -19,7 +19,6 @@ from etl.delta.external import ExternalTable, open_external
 from etl.delta.moved_rows import FileHistory, Move, trace_moves, undo_moves
 from etl.errors import SourceError, TableError, nearest_names
 from etl.sources.formats import parquet
-from etl.sources.parts import KnownPart
 from etl.sources.settings import Source
 from etl.sources.split import Split
 
@@ -43,16 +42,13 @@ _MERGED = "were merged in the Delta table with rows not read yet, whose files no
 class ReadBefore:
     """What a lake holds of a source.
 
-    ``rows_below`` returns the rows held of each input file below a URL, by URI, without files of no rows.
-    ``has_changed`` returns whether rows of other content of a file are held, by its URI and fingerprint.
-    ``parts`` returns the known parts of files, by URI and fingerprint, in order; files that were never read
-    have none. ``moves`` returns the moves that earlier listings of a Delta table relied on, by the table's
-    id.
+    ``rows_of`` returns the rows held of each data file of a Delta table, given its URL and id, by the URI
+    that the file has there; without files of no rows. ``others_below`` returns the URIs of other files below
+    a URL. ``moves`` returns the moves that earlier listings of a table relied on, by its id.
     """
 
-    rows_below: Callable[[str], Mapping[str, int]]
-    has_changed: Callable[[str, str], bool]
-    parts: Callable[[Collection[tuple[str, str]]], Mapping[tuple[str, str], Sequence[KnownPart]]]
+    rows_of: Callable[[str, str], Mapping[str, int]]
+    others_below: Callable[[str, str], Collection[str]]
     moves: Callable[[str], Sequence[Move]]
 
 
@@ -81,13 +77,9 @@ def list_table(url: str, source: Source, before: ReadBefore | None) -> TableList
         live = {split.uri: split for split in _splits(table)}
         if before is None:
             return TableListing(live.values())
-        rows = before.rows_below(table.url)
-        same = {uri: n for uri, n in rows.items() if not before.has_changed(uri, table.id)}
-        gone = rows.keys() - live.keys()
-        if not gone:
-            return TableListing(live.values())
-        removed = dict.fromkeys(gone - same.keys(), _OTHER_TABLE)
-        if gone.isdisjoint(same):
+        same = before.rows_of(table.url, table.id)
+        removed = dict.fromkeys(before.others_below(table.url, table.id), _OTHER_TABLE)
+        if same.keys() <= live.keys():
             return TableListing(live.values(), removed)
         known = before.moves(table.id)
         history = trace_moves(table.url, table.version, live.keys(), same.keys(), known)
@@ -185,6 +177,11 @@ class _OlderFiles:
         return _REMOVED if is_explained or self._history.is_complete else _UNKNOWN
 
 
+def name_in_table(table_id: str, path: str) -> str:
+    """Return the name by which a data file is known, wherever its table is."""
+    return f"delta:{table_id}/{path}"
+
+
 def _splits(table: ExternalTable) -> Iterator[Split]:
     keys = [name for name in table.files.column_names if name.startswith(_PARTITION)]
     for file in table.files.to_pylist():
@@ -192,6 +189,7 @@ def _splits(table: ExternalTable) -> Iterator[Split]:
             uri=storage.join(table.url, unquote(file["path"])),
             size=file["size"],
             fingerprint=table.id,  # the content is that of the path in this table
+            real=name_in_table(table.id, unquote(file["path"])),
             format="delta",
             bytes=file["size"],
             partition=tuple((key.removeprefix(_PARTITION), file[key]) for key in keys),

@@ -1,0 +1,63 @@
+"""Before and after the first pass: compare input files that may be known by another name or time."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from etl.compute.submit import map_unordered
+from etl.job.finished_units import unit_location
+from etl.job.run_context import RunContext
+from etl.lake.known_files import Comparison, Doubt
+from etl.lake.ledger_entry import LedgerEntry
+from etl.sources import Source, Split
+from etl.sources.content import RowsDigest
+from etl.sources.read import read_split
+
+
+@dataclass(frozen=True)
+class DigestRows:
+    """The task that reads a part of a file and returns the digest of its rows."""
+
+    source: Source
+
+    def __call__(self, split: Split, _index: int, _recorded: int | None) -> int:
+        """Run the task; the driver needs the index of the file, and the digest that was recorded."""
+        rows = RowsDigest()
+        for batch in read_split(split, self.source):
+            rows.update(batch)
+        return rows.value()
+
+
+def compare_files(run: RunContext, doubts: Sequence[Doubt]) -> set[Comparison]:
+    """Compare files with the rows that the lake holds; return the comparisons that have found other rows.
+
+    A file is the same if each of its parts that the lake holds has the recorded digest now. Its name is
+    committed. A file that cannot be read is quarantined: it is compared again by the next run.
+    """
+    documents = run.ledgers["documents"]
+    inputs = documents.inputs
+
+    def parts() -> Iterator[tuple[Split, int, int | None]]:
+        for index, doubt in enumerate(doubts):
+            identity = doubt.file.identity
+            for part in inputs.parts([identity]).get(identity, ()):
+                if part.is_done:
+                    piece = replace(doubt.file, start=part.start, stop=part.stop, first_row=0)
+                    yield piece, index, inputs.rows_digest(identity, part.start, part.stop)
+
+    differing, failed = set[int](), set[int]()
+    for (split, index, recorded), answer in map_unordered(
+        run.client,
+        DigestRows(run.recipe.source),
+        parts(),
+        label="compare",
+        time_limit=run.time_limit,
+    ):
+        if isinstance(answer, BaseException):
+            failed.add(index)
+            run.commits.quarantine("documents", unit_location(split), answer)
+        elif answer != recorded:
+            differing.add(index)
+    same = [d.file for n, d in enumerate(doubts) if n not in differing and n not in failed]
+    if same:
+        run.commits.commit_names([LedgerEntry("", split=file, is_name=True) for file in same])
+    return {doubts[index].comparison for index in differing}

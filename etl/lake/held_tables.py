@@ -1,0 +1,59 @@
+"""The rows that a lake holds of the data files of Delta tables in its source."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+from etl import storage
+from etl.lake.ledger import Ledger
+from etl.lake.source_moves import read_moves
+from etl.sources.formats.delta import ReadBefore, name_in_table
+
+
+class HeldTables:
+    """What ``documents`` holds of tables that are listed, wherever they were when they were read."""
+
+    def __init__(self, documents: Ledger) -> None:
+        self._documents = documents
+        self.addresses: dict[str, str] = {}
+        """The address of each file of the listed tables, by the URI that it has now."""
+
+    def read_before(self, lake: str) -> ReadBefore:
+        """Return what the listing of a source needs to know of a lake."""
+        return ReadBefore(self._rows_of, self._others_below, partial(read_moves, lake))
+
+    def addresses_of(self, removed: Mapping[str, str]) -> dict[str, str]:
+        """Return what happened to files, by address, given by the URIs that they would have now."""
+        return {self.addresses.get(uri, uri): what for uri, what in removed.items()}
+
+    def _rows_of(self, url: str, table_id: str) -> dict[str, int]:
+        rows: Counter[str] = Counter()
+        for address, count in self._rows():
+            if (path := self._path_in(url, table_id, address)) is not None:
+                uri = storage.join(url, path)
+                rows[uri] += count
+                self.addresses[uri] = address
+        return dict(rows)
+
+    def _others_below(self, url: str, table_id: str) -> list[str]:
+        below = {address for address, _ in self._rows() if address.startswith(f"{url}/")}
+        return sorted(a for a in below if self._path_in(url, table_id, a) is None)
+
+    def _rows(self) -> Iterator[tuple[str, int]]:
+        if self._documents.table is not None:
+            for file in self._documents.table.files("path", "min.source", "rows"):
+                if file["rows"]:
+                    yield file["min.source"], file["rows"]
+
+    def _path_in(self, url: str, table_id: str, address: str) -> str | None:
+        """Return the path of a file in a table, if it was read from that table, wherever that was."""
+        inputs = self._documents.inputs
+        identity = inputs.identity_of(address)
+        if identity is None or identity != inputs.hash_identity(address, table_id):
+            return None
+        if address.startswith(f"{url}/"):
+            return address[len(url) + 1 :]
+        folders = address.split("/")
+        paths = ("/".join(folders[start:]) for start in range(1, len(folders)))
+        names = ((path, name_in_table(table_id, path)) for path in paths)
+        return next((path for path, name in names if inputs.identity_of(name) == identity), None)

@@ -1,0 +1,284 @@
+"""Recognize the files of a source that a lake holds already, whatever their names and times are.
+
+A listed file is **known** if its name is, and it is listed as it was when it was last read or compared. That
+costs no request. Any other file may still have content that the lake holds: it was touched, moved or copied.
+A sample of its bytes can only prove it different; otherwise it is a **doubt**, until its rows are compared.
+A small file without a known name is compared once it has been read, before its rows are committed:
+``etl.lake.copied_inputs``.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import islice
+from typing import NamedTuple, TypeVar
+
+from etl.delta.table import Table
+from etl.errors import StorageError
+from etl.lake.input_log import InputLog
+from etl.sources import Source, Split
+from etl.sources.content import sample_file
+from etl.sources.parts import is_complete
+
+_CHUNK = 1024  # files that are looked up together
+_THREADS = 32  # they wait for storage
+
+T = TypeVar("T")
+
+
+class Comparison(NamedTuple):
+    """A listed file, as it was listed, and the identity of a file that the lake holds."""
+
+    real_uri: str
+    fingerprint: str
+    identity: int
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """A listed file that may have the rows of a file that the lake holds, whose identity it has."""
+
+    file: Split
+    is_own: bool  # known by the name of the listed file
+
+    @property
+    def comparison(self) -> Comparison:
+        """What is to be compared."""
+        return _comparison(self.file, self.file.identity)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownFiles:
+    """The files of a source, compared with what the lake holds.
+
+    ``files`` are to be read, or were read before. ``doubts`` must be compared first. ``postponed`` are the
+    URIs of files that may be copies of new ones in ``files``, which must be read before. ``changed`` and
+    ``missing`` are the addresses of files that the lake holds, and that have other content now or are not
+    listed.
+    """
+
+    files: Sequence[Split]
+    doubts: Sequence[Doubt]
+    postponed: Sequence[str]
+    changed: AbstractSet[str]
+    missing: Sequence[str]
+
+
+def identify_files(
+    files: Iterable[Split],
+    source: Source,
+    inputs: InputLog,
+    documents: Table | None,
+    different: AbstractSet[Comparison] = frozenset(),
+) -> KnownFiles:
+    """Compare the listed files of a source with the log of ``documents``; None: nothing was read.
+
+    ``different`` are the comparisons that have found other rows.
+    """
+    resolved = {file.real_uri: file for file in files}
+    known, unknown = _look_up_names(resolved.values(), inputs)
+    resolved |= {file.real_uri: file for file in known}
+    listed = {file.identity for file in known}
+    doubts: list[Doubt] = []
+    differing: list[tuple[Split, int]] = []  # from the rows known by their name
+    new: list[Split] = []
+    for each in _sample_unknown(unknown, source, inputs, listed):
+        file, own, same = each.file, each.own, each.same
+        if own is not None:
+            is_proven = _comparison(file, own) in different or (each.is_sampled and same is None)
+            if not is_proven:
+                doubts.append(Doubt(replace(file, identity=own), is_own=True))
+                continue
+            differing.append((file, own))
+        if same is not None and not inputs.is_live(same):
+            same = None
+        keeps = source.copies == "keep" and (same is None or same in listed)
+        if same is not None and not keeps and _comparison(file, same) not in different:
+            doubts.append(Doubt(replace(file, identity=same), is_own=False))
+            continue
+        identity = inputs.new_identity(file)
+        is_distinct = keeps or same is not None
+        new.append(replace(file, identity=identity, former=own or 0, is_distinct=is_distinct))
+    resolved |= {file.real_uri: file for file in new}
+    postponed = _find_copies(new, source)
+    for uri in (*postponed, *(doubt.file.real_uri for doubt in doubts)):
+        del resolved[uri]
+    listed |= {doubt.file.identity for doubt in doubts}
+    held = HeldFiles(documents, inputs)
+    changed = held.changed(differing, listed)
+    return KnownFiles(
+        files=held.with_addresses(resolved.values()),
+        doubts=doubts,
+        postponed=postponed,
+        changed=changed,
+        missing=held.missing(listed, changed),
+    )
+
+
+def _comparison(file: Split, identity: int) -> Comparison:
+    return Comparison(file.real_uri, file.fingerprint, identity)
+
+
+def _look_up_names(
+    files: Iterable[Split], inputs: InputLog
+) -> tuple[list[Split], list[tuple[Split, int | None]]]:
+    """Return the files that are known, and the others, each with the identity that its name has if any."""
+    known: list[Split] = []
+    unknown: list[tuple[Split, int | None]] = []
+    for chunk in _chunks(files):
+        names = [(inputs.identity_of(f.real_uri), inputs.identity_of(f.uri)) for f in chunk]
+        live = _live(inputs, {each for pair in names for each in pair if each is not None})
+        for file, (real, address) in zip(chunk, names, strict=True):
+            if real in live and inputs.is_current(file):
+                known.append(replace(file, identity=real))
+            else:
+                unknown.append((file, next((n for n in (real, address) if n in live), None)))
+    return known, unknown
+
+
+def _live(inputs: InputLog, identities: Collection[int]) -> set[int]:
+    """Return the identities of files of which the lake holds a part."""
+    parts = inputs.parts(identities)
+    return {each for each, known in parts.items() if any(part.is_done for part in known)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Unknown:
+    """A listed file that is not known as it is: the identity that its name has, and that of a similar file.
+
+    A file whose size differs from that of all that were read counts as sampled.
+    """
+
+    file: Split
+    own: int | None
+    same: int | None = None  # a file that was read, with the same size and sample
+    is_sampled: bool = True
+
+
+def _sample_unknown(
+    unknown: Sequence[tuple[Split, int | None]],
+    source: Source,
+    inputs: InputLog,
+    listed: AbstractSet[int],
+) -> Iterator[_Unknown]:
+    """Yield the files with those that have the same sample; sample as few as possible.
+
+    A new file is sampled if it may have been moved, or was or will be read in parts: the rows of another one
+    are compared when they have been read.
+    """
+    for chunk in _chunks(unknown):
+        contents = inputs.with_sizes({file.size for file, _ in chunk})
+        parts = inputs.parts({each for same in contents.values() for each in same.values()})
+        early = {each for each, known in parts.items() if each not in listed or len(known) > 1}
+        wanted = [
+            file
+            for file, own in chunk
+            if file.size in contents
+            and (
+                own is not None
+                or file.work > source.split_bytes
+                or not early.isdisjoint(contents[file.size].values())
+            )
+        ]
+        samples = _samples(wanted)
+        for file, own in chunk:
+            sample = samples.get(file.real_uri, "")
+            same = None if sample is None else contents.get(file.size, {}).get(sample)
+            yield _Unknown(file, own, same, is_sampled=sample is not None)
+
+
+def _find_copies(files: Iterable[Split], source: Source) -> list[str]:
+    """Return the real URIs of new files that may be copies of others, and will be read in parts."""
+    if source.copies == "keep":
+        return []
+    large: dict[int, list[Split]] = {}
+    for file in files:
+        if file.work > source.split_bytes and not file.is_distinct:
+            large.setdefault(file.size, []).append(file)
+    similar = [file for group in large.values() if len(group) > 1 for file in group]
+    seen: set[tuple[int, str]] = set()
+    copies = []
+    for file, sample in zip(similar, _samples(similar).values(), strict=True):
+        if sample is not None and (file.size, sample) in seen:
+            copies.append(file.real_uri)
+        seen.add((file.size, sample or ""))
+    return copies
+
+
+def _samples(files: Sequence[Split]) -> dict[str, str | None]:
+    """Return the sample of each file by real URI; None if it cannot be read."""
+
+    def sample(file: Split) -> str | None:
+        try:
+            return sample_file(file.uri, file.size)
+        except StorageError:
+            return None
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        found = pool.map(sample, files)
+        return {file.real_uri: each for file, each in zip(files, found, strict=True)}
+
+
+class HeldFiles:
+    """The addresses of the files that the lake holds rows of."""
+
+    def __init__(self, documents: Table | None, inputs: InputLog) -> None:
+        self._documents, self._inputs = documents, inputs
+
+    @cached_property
+    def _addresses(self) -> dict[str, int]:
+        """The identities of the files by address; found by a pass over the log."""
+        if self._documents is None:
+            return {}
+        files = self._documents.files("path", "min.source", "rows")
+        sources = dict.fromkeys(file["min.source"] for file in files if file["rows"])
+        return {source: self._inputs.identity_of(source) or 0 for source in sources}
+
+    def by_identity(self) -> dict[int, str]:
+        """Return the address of each file by its identity."""
+        return {identity: source for source, identity in self._addresses.items()}
+
+    def with_addresses(self, files: Iterable[Split]) -> list[Split]:
+        """Return listed files, those with the address of their rows that were not read completely."""
+        listed = list(files)
+        moved = {f.identity for f in listed if f.identity != self._inputs.new_identity(f)}
+        parts = self._inputs.parts(moved)
+        moved = {each for each in moved if not is_complete(parts.get(each, ()))}
+        if not moved:
+            return listed
+        addresses = self.by_identity()
+        return [
+            replace(f, address=addresses.get(f.identity)) if f.identity in moved else f
+            for f in listed
+        ]
+
+    def changed(
+        self, differing: Sequence[tuple[Split, int]], listed: AbstractSet[int]
+    ) -> AbstractSet[str]:
+        """Return the addresses of files with other content now.
+
+        A copy or a moved file that has other content is a new file if the old content is listed.
+        """
+        if not differing:
+            return frozenset()
+        addresses = self.by_identity()
+        found = ((file, own, addresses.get(own)) for file, own in differing)
+        return {
+            address
+            for file, own, address in found
+            if address is not None and (address == file.uri or own not in listed)
+        }
+
+    def missing(self, listed: AbstractSet[int], changed: AbstractSet[str]) -> list[str]:
+        """Return the addresses of files that are not listed by any name."""
+        if self._inputs.num_identities() <= len(listed):
+            return []
+        return [a for a, each in self._addresses.items() if each not in listed and a not in changed]
+
+
+def _chunks(items: Iterable[T]) -> Iterator[list[T]]:
+    remaining = iter(items)
+    while chunk := list(islice(remaining, _CHUNK)):
+        yield chunk

@@ -1,0 +1,42 @@
+"""The input files that the last run did not find in its source: ``LAKE/missing_inputs/files.json``."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from etl import storage
+from etl.errors import TableError
+from etl.storage import checked_json
+
+FOLDER: Final = "missing_inputs"
+
+_MAX_FILES = 1000  # that the file names; chosen here
+
+
+def write_missing(lake: str, addresses: Sequence[str]) -> None:
+    """Record the files that are not listed any more; raises WriteError if that fails.
+
+    A lake from which no file was ever missing has no such file.
+    """
+    uri = _uri(lake)
+    content: dict[str, Any] = {"count": len(addresses), "files": [*addresses[:_MAX_FILES]]}
+    try:
+        before = checked_json.read(uri, hint="")
+    except TableError:  # damaged
+        before = {}
+    if before != content and (addresses or before is not None):
+        checked_json.write(uri, content)
+
+
+def read_missing(lake: str) -> tuple[int, list[str]]:
+    """Return the number of files, and the first ones.
+
+    Raises TableError if the record is damaged, StorageError if it cannot be read.
+    """
+    found = checked_json.read(
+        _uri(lake), hint=f"`etl repair {lake} --yes` deletes it; the next run writes it again"
+    )
+    return (0, []) if found is None else (found["count"], found["files"])
+
+
+def _uri(lake: str) -> str:
+    return storage.join(storage.normalize(lake), FOLDER, "files.json")
