@@ -1,5 +1,7 @@
 """Drivers that a test starts, pauses, resumes and kills: see ``pauses`` for their processes."""
 
+import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -42,21 +44,35 @@ class Driver:
         assert self._process.pid is not None
         return self._process.pid
 
-    def start(self, kind: Kind, site: SmallSite, stop: Stop | None = None) -> Paused | Ended:
+    def start(
+        self,
+        kind: Kind,
+        site: SmallSite,
+        stop: Stop | None = None,
+        *,
+        lifetime_s: float | None = None,
+    ) -> Paused | Ended:
         """Start a job, and return when it pauses or ends."""
         assert not self.is_busy
         self.is_busy = True
         self._kind, self._label = kind, None
-        return self._send(Job(kind, site.file, stop))
+        return self._send(Job(kind, site.file, stop, lifetime_s))
 
     def resume(self, stop: Stop | None = None) -> Paused | Ended:
         """Continue a paused job to its next pause or its end."""
         assert self.is_busy
         return self._send(stop)
 
-    def run(self, kind: Kind, site: SmallSite) -> Ended:
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Stop the process inside a ``with`` block with all its threads: no lease is renewed."""
+        os.kill(self.pid, signal.SIGSTOP)
+        yield
+        os.kill(self.pid, signal.SIGCONT)
+
+    def run(self, kind: Kind, site: SmallSite, *, lifetime_s: float | None = None) -> Ended:
         """Do a job without a pause."""
-        ended = self.start(kind, site)
+        ended = self.start(kind, site, lifetime_s=lifetime_s)
         assert isinstance(ended, Ended)
         return ended
 
