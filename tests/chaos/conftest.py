@@ -20,7 +20,7 @@ _FAULTS = pytest.StashKey[Counter[str]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.stash[_FAULTS] = Counter()
+    config.stash[_FAULTS] = Counter[str]()
 
 
 @pytest.hookimpl(trylast=True)  # after the tests without the mark were deselected
@@ -30,14 +30,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Send the faults of a process of pytest-xdist to the one that reports."""
+    faults = session.config.stash[_FAULTS]
     if hasattr(session.config, "workeroutput"):
-        session.config.workeroutput["faults"] = dict(session.config.stash[_FAULTS])
+        session.config.workeroutput["faults"] = dict(faults)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     """Add the faults of a process of pytest-xdist; one that crashed has sent none."""
-    node.config.stash[_FAULTS].update(getattr(node, "workeroutput", {}).get("faults", {}))
+    sent: dict[str, int] = getattr(node, "workeroutput", {}).get("faults", {})
+    node.config.stash[_FAULTS].update(sent)
 
 
 def pytest_terminal_summary(

@@ -39,6 +39,9 @@ _PAIRS = [
     *((first, "vacuum") for first in (*_FIRST, "release")),
     ("vacuum", "release"),
 ]
+_VACUUM_STEP = 4
+"""One in so many operations beside a vacuum is interrupted; all critical ones in ``test_vacuum_overlaps``."""
+
 _SHARES = 8
 """The tests over which the operations of a job are divided."""
 
@@ -150,7 +153,8 @@ def test_a_pause_before_any_operation_does_no_harm(
     faults: Counter[str],
 ) -> None:
     start_site(small, first, is_read="shuffle" in kinds, is_old="vacuum" in kinds)
-    for number in count(share, _SHARES):
+    step = _VACUUM_STEP if "vacuum" in kinds else 1
+    for number in count(share * step + _PAIRS.index(kinds) % step, _SHARES * step):
         small.restore("start")
         rng = random.Random(f"{kinds} {number}")
         overlap = Overlap(
