@@ -3,7 +3,7 @@
 import os
 import random
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
 from typing import Final
 
@@ -98,32 +98,28 @@ class MovingFiles:
             self.site.delete(name)
 
     def check(self) -> list[str]:
-        """Check that each content is there once and complete, or not at all; return the ids of all rows.
+        """Check that each content is there once, and that all rows of listed files are; return their ids.
 
-        Listed content is there. Other content may be there if a name that it had is not listed: rows of
-        missing files stay.
+        Other content may be there if a name that it had is not listed: rows of missing files stay, perhaps
+        not all if a file was deleted while it was read.
         """
         documents = names(rows(str(self.site.lake), "documents"))
         found: dict[str, list[str]] = {}  # the ids of a content, in the order of rows
         sources: dict[str, set[object]] = {}
         for row in documents:
-            content = str(row["id"]).partition("-")[0]
+            content = _content(str(row["id"]))
             found.setdefault(content, []).append(str(row["id"]))
             sources.setdefault(content, set()).add(row["source"])
-        known = {past[0].id.partition("-")[0]: past for past in self._contents()}
-        for content, ids in found.items():
-            assert ids == [row.id for row in known[content]], (
-                f"the rows of {content} are incomplete"
-            )
-            assert len(sources[content]) == 1, f"{content} was read twice"
-        listed = {content[0].id.partition("-")[0] for content in self.site.inputs.values()}
-        assert listed <= found.keys(), "content is missing"
-        stale = {c for c in found.keys() - listed if self._names[c] <= self.site.inputs.keys()}
-        assert not stale, "replaced content is still there"
+        twice = {content: of for content, of in sources.items() if len(of) > 1}
+        assert not twice, "contents with rows of several files"
+        listed = {_content(past[0].id): past for past in self.site.inputs.values()}
+        assert {content: found.get(content) for content in listed} == {
+            content: [row.id for row in past] for content, past in listed.items()
+        }
+        others = found.keys() - listed
+        replaced = {each for each in others if self._names[each] <= self.site.inputs.keys()}
+        assert not replaced, "contents that were replaced are still there"
         return [str(row["id"]) for row in documents]
-
-    def _contents(self) -> Iterator[Rows]:
-        return (content for past in self.site.past.values() for content, _ in past)
 
     def _new_name(self, like: str) -> str:
         return f"{next(self._numbers)}.{like.rpartition('.')[2]}"
@@ -137,7 +133,12 @@ class MovingFiles:
 
     def _remember(self, name: str, content: Rows) -> None:
         self.site.inputs[name] = content
-        self._names.setdefault(content[0].id.partition("-")[0], set()).add(name)
+        self._names.setdefault(_content(content[0].id), set()).add(name)
+
+
+def _content(row: str) -> str:
+    """Return the content of a row by its id."""
+    return row.partition("-")[0]
 
 
 _MOVES: Final[tuple[Callable[[MovingFiles, str, random.Random], None], ...]] = (
