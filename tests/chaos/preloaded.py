@@ -5,12 +5,14 @@ run here: the threads of Polars, of the tokenizer and of Dask would be missing i
 """
 
 import pyarrow as pa
+import s3fs  # noqa: F401 - as all of these: loaded for the processes that are forked
+import tokenizers  # noqa: F401
 
 import etl.job.do_work
 import etl.job.shuffle
 import etl.maintenance.optimize
 import etl.maintenance.repair
-import etl.maintenance.vacuum  # noqa: F401 - loaded for the processes that are forked
+import etl.maintenance.vacuum  # noqa: F401
 from etl.stages.compute_signals import compute_signals
 from etl.stages.dedup_minhash import DedupMinhash
 from etl.stages.filters.gopher_quality import GopherQuality
