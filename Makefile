@@ -10,7 +10,7 @@ BIN       := .venv/bin
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-s3 test-slow test-stores test-trainers test-wheel test-image test-k8s test-pages chaos damage fuzz lint docs bench dist audit clean
+.PHONY: help demo test test-s3 test-slow test-stores test-engines test-trainers test-wheel test-image test-k8s test-pages chaos damage fuzz lint docs bench dist audit clean
 
 help:  ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -33,6 +33,13 @@ test-stores: $(INSTALLED)  ## run lakes on servers of S3, Google Cloud Storage a
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[stores]'
 	npm install --silent --no-audit --no-fund --ignore-scripts --prefix .azurite azurite@3.37.0
 	$(BIN)/python -m pytest tests/storage/test_stores.py -m "slow or not slow"
+
+test-engines: $(INSTALLED)  ## filter tables by hostile strings with delta-rs, Polars and DuckDB, each in its own environment
+	for engine in deltalake polars duckdb; do \
+		$(PYTHON) -m venv .engines/$$engine && \
+		.engines/$$engine/bin/pip install --quiet -r tests/delta/engines/$$engine.txt || exit 1; \
+	done
+	$(BIN)/python -m pytest tests/delta/test_engines.py -m "slow or not slow"
 
 # Without their dependencies: torchtitan requires an older version of datasets, and megatron-core needs none here.
 test-trainers: $(INSTALLED)  ## run the recipes of docs/guides/trainers.md, and the loader under each trainer

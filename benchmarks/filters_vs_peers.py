@@ -37,7 +37,7 @@ from etl import schemas
 from etl.sources import Columns, Source
 from etl.sources.listing import list_splits
 from etl.sources.read import read_split
-from etl.stages import C4, Filter, FinewebQuality, GopherQuality, GopherRepetition
+from etl.stages import C4, Filter, FinewebQuality, GopherQuality, GopherRepetition, Language
 from etl.stages.apply import apply
 from etl.stages.base import Stage
 from etl.stages.compute_signals import compute_signals
@@ -121,9 +121,10 @@ def ours(table: pa.Table) -> dict[str, float]:
 def rejections(table: pa.Table) -> dict[str, np.ndarray]:
     """Return the documents that each rule rejects, with each filter applied to the original text."""
     found = {}
+    texts = pa.table({"text": table["text"], "lang": pa.repeat("en", len(table))})
     for stage in FINEWEB:
         if isinstance(stage, Filter):
-            frame = pl.DataFrame(compute_signals(table.select(["text"]), stage.signals()))
+            frame = pl.DataFrame(compute_signals(texts, stage.signals()))
             for name, rule in stage.rules().items():
                 verdict = frame.select(rule.fill_null(value=False).alias("rule"))["rule"]
                 found[f"{stage.kind}.{name}"] = verdict.to_numpy()
@@ -138,7 +139,7 @@ def compare(table: pa.Table, theirs: pa.Table) -> None:
     for name, rejects in rejections(table).items():
         _line(name, rejects, theirs[name].to_numpy(), ids)
     for name, stage in (("c4", C4()), ("c4 of FineWeb", C4(terminal_punctuation=False))):
-        cleaned = apply(table, [stage])
+        cleaned = apply(table, [Language(keep=("en",), min_score=None), stage])
         texts, left = cleaned["text"].to_pylist(), theirs[f"{name} text"].to_pylist()
         gone, theirs_gone = (np.array([text is None for text in x]) for x in (texts, left))
         _line(f"{name}: verdict", gone, theirs_gone, ids)

@@ -49,7 +49,8 @@ from etl.cli.commands import (
 )
 from etl.cli.progress import WaitingLines
 from etl.cli.signals import stop_of, termination_as_interrupt
-from etl.errors import TokenlakeError, error_line, one_line, torch_error
+from etl.errors import TokenlakeError, error_line, torch_error
+from etl.visible_text import escape_output, one_line
 
 COMMANDS: Final = (
     init,
@@ -95,6 +96,11 @@ _NOT_OF_THE_FILE: Final = (EACCES, EDQUOT, ENOSPC, EPERM, EROFS)
 class _Commands(TyperGroup):
     """A group of commands that prints a TokenlakeError with its hint instead of a traceback."""
 
+    def main(self, *args: Any, **options: Any) -> Any:
+        """Run the command line; all that it prints is escaped, usage errors and tracebacks included."""
+        escape_output()
+        return super().main(*args, **options)
+
     def invoke(self, ctx: Any) -> Any:
         """Run a command; exit with 1 on a TokenlakeError, or raise it with ``--debug``."""
         from etl.storage.time_limit import reporting_waits
@@ -104,7 +110,7 @@ class _Commands(TyperGroup):
                 return super().invoke(ctx)
         except KeyboardInterrupt as interrupt:
             word, code = stop_of(interrupt)
-            typer.echo(word, err=True)
+            output.echo(word, err=True)
             raise typer.Exit(code) from None
         except TokenlakeError as error:
             if ctx.params.get("debug"):
@@ -123,12 +129,12 @@ class _Commands(TyperGroup):
             if isinstance(error, OSError) and error.errno in _NOT_OF_THE_FILE:
                 where = "" if error.filename is None else f"{one_line(str(error.filename))}: "
                 output.print_error(f"{where}{strerror(error.errno)}")
-                typer.echo("  hint: check the permissions and the free disk space", err=True)
+                output.echo("  hint: check the permissions and the free disk space", err=True)
             elif isinstance(error, OSError) and error.filename is not None:
                 output.print_error(f"{one_line(str(error.filename))}: {error.strerror}")
             else:
                 output.print_error(f"a file cannot be read ({error_line(error)})")
-                typer.echo("  hint: `etl verify LAKE` names the files that are damaged", err=True)
+                output.echo("  hint: `etl verify LAKE` names the files that are damaged", err=True)
             raise typer.Exit(output.FAILED) from error
 
 
@@ -153,9 +159,9 @@ def _print_version(is_requested: bool) -> None:  # noqa: FBT001 - click passes t
     if not is_requested:
         return
     try:
-        typer.echo(f"tokenlake {version('tokenlake')}")
+        output.echo(f"tokenlake {version('tokenlake')}")
     except PackageNotFoundError:
-        typer.echo("tokenlake (not installed)")
+        output.echo("tokenlake (not installed)")
     raise typer.Exit
 
 

@@ -5,6 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from etl.cli import output
+from etl.visible_text import one_line
+
 if TYPE_CHECKING:
     from etl.recipe.recipe import Recipe
 
@@ -51,6 +54,15 @@ Settings = Annotated[
         metavar="KEY=VALUE",
         envvar="TOKENLAKE_SET",
         help="Change a setting, e.g. gopher_quality.min_words=80; repeatable.",
+    ),
+]
+Env = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--env",
+        metavar="NAME",
+        help="Let paths of the recipe contain this environment variable as ${NAME}; repeatable. HOME and "
+        "TOKENLAKE_... are always allowed.",
     ),
 ]
 Rebuild = Annotated[
@@ -175,15 +187,16 @@ def examples(*lines: str) -> str:
 
 def warn(text: str) -> None:
     """Print a warning to stderr."""
-    typer.echo(f"warning: {text}", err=True)
+    output.echo(f"warning: {one_line(text)}", err=True)
 
 
-def load_recipe(
+def load_recipe(  # noqa: PLR0913 - one parameter per option
     recipe: str,
     *,
     sources: list[str] | None,
     lake: str | None,
     settings: list[str] | None,
+    env: list[str] | None,
     no_python: bool,
     warn: Callable[[str], None] = warn,
 ) -> "Recipe":
@@ -193,7 +206,7 @@ def load_recipe(
     """
     from etl.recipe.recipe import Recipe
 
-    loaded = Recipe.load(recipe, settings=settings_of(sources, lake, settings))
+    loaded = Recipe.load(recipe, settings=settings_of(sources, lake, settings), env=env or ())
     if no_python:
         loaded.without_python()
     for code in loaded.code:

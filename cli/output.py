@@ -1,5 +1,6 @@
 """What several commands print (text or JSON, columns, counts, costs), and their exit codes."""
 
+import json
 import os
 import re
 import shutil
@@ -8,10 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-import typer
-
 from etl.cli.text_width import cut_text, pad_text, text_width, wrap_text
-from etl.errors import QuarantineError, TokenlakeError, one_line
+from etl.errors import QuarantineError, TokenlakeError
+from etl.visible_text import VisibleStream, one_line
 
 if TYPE_CHECKING:
     from etl.lake.quarantine import Quarantined
@@ -23,6 +23,7 @@ QUARANTINED: Final = 3
 TEXT_CHARS: Final = 600
 """Of a document that is printed."""
 
+_BOLD, _RED, _PLAIN = "\x1b[1m", "\x1b[31m\x1b[1m", "\x1b[0m"  # of ECMA-48, as terminals know them
 _MAX_CELL_CHARS = 60
 _MAX_ERROR_CHARS = 300
 _MAX_ITEMS_SHOWN = 8
@@ -49,14 +50,14 @@ def print_result(
 ) -> None:
     """Print a result to stdout, as one JSON value or as the lines that ``lines`` makes of it."""
     if as_json:
-        typer.echo(json_text(result))
+        echo(json_text(result))
         return
     width = terminal_width()
     for line in map(one_line, lines(result)):
-        parts = [line] if width is None else _fit(line, width)
-        if width is not None and not os.environ.get("NO_COLOR"):
-            parts[0] = _with_bold_label(parts[0])
-        typer.echo("\n".join(parts))
+        text = "\n".join([line] if width is None else _fit(line, width))
+        label = _LABEL.match(text)
+        end = 0 if label is None else label.end()
+        echo(text[end:], label=text[:end], style=_BOLD)
 
 
 def _fit(line: str, width: int) -> list[str]:
@@ -71,22 +72,23 @@ def _fit(line: str, width: int) -> list[str]:
     return wrap_text(line, width, indent=indent)
 
 
-def _with_bold_label(line: str) -> str:
-    r"""Return a line with the label in its first 12 columns, if it has one, in bold.
+def echo(text: str = "", *, label: str = "", style: str = "", err: bool = False) -> None:
+    """Print a line to stdout or stderr, with hidden characters escaped.
 
-    >>> _with_bold_label("kept        12"), _with_bold_label("a text")
-    ('\x1b[1mkept\x1b[0m        12', 'a text')
+    The label before the text has a style on a terminal, unless the environment has NO_COLOR.
     """
-    label = _LABEL.match(line)
-    return line if label is None else f"{typer.style(label[0], bold=True)}{line[label.end() :]}"
+    stream = VisibleStream.of(sys.stderr if err else sys.stdout)
+    is_styled = bool(label) and stream.isatty() and not os.environ.get("NO_COLOR")
+    stream.write_code(style if is_styled else "")
+    stream.write(label)
+    stream.write_code(_PLAIN if is_styled else "")
+    stream.write(f"{text}\n")
+    stream.flush()
 
 
 def print_error(what: object) -> None:
-    """Print an error to stderr; its label is red on a terminal, unless the environment has NO_COLOR."""
-    label = "error:"
-    if not os.environ.get("NO_COLOR"):
-        label = typer.style(label, fg="red", bold=True)  # echo removes it elsewhere
-    typer.echo(f"{label} {what}", err=True)
+    """Print an error to stderr; its label is red on a terminal."""
+    echo(f" {what}", label="error:", style=_RED, err=True)
 
 
 def terminal_width() -> int | None:
@@ -123,10 +125,15 @@ def text_start(text: str, chars: int = TEXT_CHARS) -> Iterator[str]:
 
 
 def json_text(result: Any, *, indent: int | None = 2) -> str:
-    """Return the JSON of dataclasses, pydantic models, times (ISO 8601) and bytes (hex)."""
-    from pydantic_core import to_json
+    """Return the JSON of dataclasses, pydantic models, times (ISO 8601) and bytes (hex).
 
-    return to_json(result, indent=indent, bytes_mode="hex", inf_nan_mode="null").decode()
+    Strings may have lone surrogates, as names of files do that are not UTF-8.
+    """
+    from pydantic_core import to_jsonable_python
+
+    data = to_jsonable_python(result, bytes_mode="hex", inf_nan_mode="null")
+    separators = (",", ":") if indent is None else (",", ": ")
+    return json.dumps(data, indent=indent, ensure_ascii=False, separators=separators)
 
 
 def columns(
@@ -276,6 +283,13 @@ def rejected(reasons: Mapping[str, int], *, of: int) -> Iterator[str]:
     total = sum(reasons.values())
     yield f"rejected    {total:,}{percent(total, of)}"
     yield from counts(dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0]))), of=of)
+
+
+def skipped_items(items: Mapping[str, int]) -> Iterator[str]:
+    """Yield the number of items that stages have left out of their files, and why, unless there are none."""
+    if items:
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(items.items()))
+        yield f"skipped     {many(sum(items.values()), 'item')} of evaluation sets ({reasons})"
 
 
 def special_texts(count: int) -> Iterator[str]:

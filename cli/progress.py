@@ -18,12 +18,14 @@ import typer
 
 from etl.cli.output import exit_code, quarantined
 from etl.cli.text_width import cut_text
-from etl.errors import TokenlakeError, one_line
+from etl.errors import TokenlakeError
+from etl.visible_text import VisibleStream, one_line
 
 if TYPE_CHECKING:
     from etl.job.progress import Progress
     from etl.lake.quarantine import Quarantined
 
+_CLEAR = "\x1b[K"  # the rest of the line of a terminal
 _TERMINAL_SECONDS = 0.1
 _PLAIN_SECONDS = 5.0
 
@@ -32,7 +34,7 @@ class ProgressLine:
     """A context manager that writes the progress of a run to a stream and ends its last line."""
 
     def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+        self._stream = VisibleStream.of(stream)
         self._is_terminal = stream.isatty()
         self._written = -float("inf")
         self._open = False  # whether the last line has no line end yet
@@ -67,10 +69,12 @@ class ProgressLine:
         if self._is_terminal:
             width = shutil.get_terminal_size().columns - 1
             shown = cut_text(text, width) if is_status else _fit(text, width)
-            self._stream.write(f"\r{shown}\x1b[K")
+            self._stream.write_code("\r")
+            self._stream.write(one_line(shown))
+            self._stream.write_code(_CLEAR)
             self._open = True
         else:
-            self._stream.write(f"{text}\n")
+            self._stream.write(f"{one_line(text)}\n")
         self._stream.flush()
 
     def warn(self, text: str) -> None:
@@ -90,12 +94,12 @@ class ProgressLine:
         """Write a separate line."""
         with self._lock:
             self._end()
-            self._stream.write(f"{text}\n")
+            self._stream.write(f"{one_line(text)}\n")
             self._stream.flush()
 
     def _end(self) -> None:
         if self._open:
-            self._stream.write("\r\x1b[K" if self._is_status else "\n")
+            self._stream.write_code(f"\r{_CLEAR}" if self._is_status else "\n")
             self._open = False
 
 
@@ -107,7 +111,7 @@ class JsonLines:
     """
 
     def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+        self._stream = VisibleStream.of(stream)
         self._written = -float("inf")
         self._lock = threading.Lock()
         self._waits = ExitStack()
@@ -169,7 +173,7 @@ class WaitingLines:
     """Lines that name a store which does not answer; at most one every few seconds for all threads."""
 
     def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+        self._stream = VisibleStream.of(stream)
         self._written = -float("inf")
         self._lock = threading.Lock()
 
@@ -180,9 +184,12 @@ class WaitingLines:
             if now - self._written < _PLAIN_SECONDS - 1:
                 return
             self._written = now
-            text = one_line(f"waiting for {endpoint}: no answer for {duration(seconds)}")
-            # On a terminal, the line replaces that of the progress, which is written again.
-            self._stream.write(f"\r{text}\x1b[K\n" if self._stream.isatty() else f"{text}\n")
+            rewrites = self._stream.isatty()  # the line of the progress, which is written again
+            self._stream.write_code("\r" if rewrites else "")
+            self._stream.write(
+                one_line(f"waiting for {endpoint}: no answer for {duration(seconds)}")
+            )
+            self._stream.write_code(f"{_CLEAR}\n" if rewrites else "\n")
             self._stream.flush()
 
 

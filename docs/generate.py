@@ -77,6 +77,9 @@ _TABLES_HEAD = """# Tables
 A lake is a folder with Delta tables, which any reader of Delta can open: delta-rs, Spark, DuckDB, Polars.
 `etl show LAKE/TABLE` prints the columns of a table with its first rows. `make docs` writes this page from
 `schemas/tables.py`.
+
+Readers skip data files by the minimum and the maximum of `id`, `reason`, `source` and `row` in the Delta log.
+It has at most half of an `id`, and at most 16 characters: an erased `id` does not remain in it.
 """
 
 _SIGNALS_HEAD = f"""## Signals

@@ -21,22 +21,11 @@ import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+from etl.visible_text import escape_hidden, one_line
+
 _MAX_NAMES = 20  # in a hint
 _MAX_LINE_CHARS = 4000  # of another program's message, which may quote the input
 _MARKUP = re.compile(r"\x1b\[\d*m|↳")  # colours and arrows in messages of delta-rs
-_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
-
-
-def one_line(text: str) -> str:
-    r"""Return text as a single terminal line, with unprintable characters escaped.
-
-    These are control characters, line ends and lone surrogates (bytes that are not valid UTF-8). A
-    file name may contain any of them.
-
-    >>> print(one_line("s3://raw/two\nlines é.jsonl"))
-    s3://raw/two\nlines é.jsonl
-    """
-    return _UNPRINTABLE.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
 def error_line(error: BaseException) -> str:
@@ -60,7 +49,7 @@ def nearest_names(name: str, known: Iterable[str]) -> str | None:
         return None
     closest = "".join(f"did you mean {match!r}? " for match in get_close_matches(name, names, n=1))
     more = ", ..." if len(names) > _MAX_NAMES else ""
-    return f"{closest}known names: {', '.join(names[:_MAX_NAMES])}{more}"
+    return f"{closest}known names: {', '.join(map(one_line, names[:_MAX_NAMES]))}{more}"
 
 
 class TokenlakeError(Exception):
@@ -79,7 +68,7 @@ class TokenlakeError(Exception):
 
     def __str__(self) -> str:
         text = self.what if self.where is None else f"{one_line(self.where)}: {self.what}"
-        return text if self.hint is None else f"{text}\n  hint: {self.hint}"
+        return escape_hidden(text if self.hint is None else f"{text}\n  hint: {self.hint}")
 
     def __reduce__(self) -> tuple[object, ...]:
         # By default an exception is pickled without its keyword-only arguments.

@@ -26,9 +26,7 @@ class InputFile(_Record):
     fingerprint: str
     rows: int  # records that the commit read from it; negative if a repair dropped them
     version: int | None = None  # version of the Delta table that it is a data file of
-    same_as: str | None = (
-        None  # the address of rows that the lake holds: the file is a copy, or was moved
-    )
+    same_as: str | None = None  # the address of its rows, if it was copied, moved or touched
 
 
 class InputTable(_Record):
@@ -81,6 +79,7 @@ class RunRecord(_Record):
     tokens: Counts = Counts()
     stored: dict[TableName, int] = {}  # bytes of the data files that it added
     quarantined: int = 0
+    skipped_items: dict[str, int] = {}  # of files that stages read, without a usable text
 
 
 class TokenizerRecord(_Record):

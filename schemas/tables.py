@@ -41,10 +41,13 @@ RAW = pa.schema(
         pa.field("text", pa.string()),
         pa.field("url", pa.string()),
         pa.field("metadata", pa.string()),
+        pa.field("media_type", pa.string()),
         pa.field("reason", pa.string()),
     ]
 )
-"""The batches of a source, one row per record; ``reason`` says why a record could not be read."""
+"""The batches of a source, one row per record; ``reason`` says why a record could not be read.
+
+``media_type`` is what the container says of the text, such as ``text/html``; no table stores it."""
 
 TOKENS = pa.schema(
     [

@@ -14,6 +14,7 @@ ROOT = Path(__file__).parent.parent
 LINKS = ("cli", "k8s", "pipelines", "schemas")
 
 LAYERS = (
+    ("visible_text",),
     ("errors", "schemas", "kernels"),
     ("storage", "compact_collections", "html", "row_condition", "settings_files"),
     ("compute", "delta", "text"),
@@ -65,7 +66,7 @@ LIBRARIES = {
         "etl.job.shuffle_passes",
     ),
     "cryptography": ("etl.compute.certificates",),
-    "fsspec": ("etl.storage.filesystem",),
+    "fsspec": ("etl.storage.local_listing", "etl.storage.filesystem"),
     "kr8s": ("etl.compute.kubernetes.*",),
     "llvmlite": ("etl.kernels.bytes.lanes", "etl.kernels.bytes.simd", "etl.kernels.cpu"),
     "numba": ("etl.kernels.*",),

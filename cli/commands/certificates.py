@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from etl.cli import options
+from etl.cli import options, output
 
 app = typer.Typer()
 
@@ -43,4 +43,4 @@ def certificates(
     from etl.compute.certificates import make_certificates
 
     for path in make_certificates(folder, days=days):
-        typer.echo(str(path))
+        output.echo(str(path))

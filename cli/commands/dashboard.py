@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from etl.cli import options
+from etl.cli import options, output
 
 app = typer.Typer()
 
@@ -27,9 +27,9 @@ def dashboard(
     from etl.compute.kubernetes import control
 
     with control.dashboard(file, port) as url:
-        typer.echo(url)
+        output.echo(url)
         try:
             while True:
                 time.sleep(3600)
         except KeyboardInterrupt:
-            typer.echo("", err=True)
+            output.echo("", err=True)

@@ -1,6 +1,6 @@
 """`etl history`: list the versions of a table."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import typer
@@ -8,7 +8,7 @@ import typer
 from etl.cli import options, output
 
 if TYPE_CHECKING:
-    from etl.lake.table_versions import Version
+    from etl.lake.table_versions import History, Version
 
 app = typer.Typer()
 
@@ -41,9 +41,12 @@ def history(table: options.TableArgument, *, as_json: options.AsJson = False) ->
     output.print_result(list_versions(table), lines, as_json=as_json)
 
 
-def lines(versions: Sequence["Version"]) -> Iterator[str]:
-    """Yield a line for each version, after a header."""
+def lines(versions: "History") -> Iterator[str]:
+    """Yield a line for each version, after a header, and which log entries are gone."""
+    from etl.lake.table_versions import lost_entries
+
     yield from output.columns(_HEADER, [_cells(each) for each in versions], numbers=(0, 4, 5, 6, 7))
+    yield from lost_entries(versions, versions.newest)
 
 
 def _cells(version: "Version") -> list[str]:

@@ -79,7 +79,7 @@ def init(
         tokenizer=None if tokenizer is None else _adjusted(tokenizer, adjust),
     )
     if recipe == "-":
-        typer.echo(proposal.text, nl=False)
+        output.echo(proposal.text.removesuffix("\n"))
         return
     storage.write_bytes(storage.normalize(recipe), proposal.text.encode())
     for each in proposal.facts.errors:

@@ -31,6 +31,9 @@ def lineage(
     node = graph(table, options.version_number(table, at_version))
     if openlineage:
         for event in run_events(node):
-            typer.echo(output.json_text(event, indent=None))
+            output.echo(output.json_text(event, indent=None))
+        for each in node.walk():
+            for note in each.notes:
+                options.warn(f"{each.name}: {note}")
         return
     output.print_result(node, lambda root: root.lines(), as_json=as_json)

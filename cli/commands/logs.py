@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from etl.cli import options
-from etl.errors import one_line
+from etl.cli import options, output
+from etl.visible_text import one_line
 
 app = typer.Typer()
 
@@ -22,4 +22,4 @@ def logs(
     from etl.compute.kubernetes import control
 
     for line in control.driver_log(file, follow=follow):
-        typer.echo(one_line(line))
+        output.echo(one_line(line))

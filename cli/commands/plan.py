@@ -32,6 +32,7 @@ def plan(  # noqa: PLR0913 - one parameter per option
     sources: options.Sources = None,
     lake: options.Lake = None,
     settings: options.Settings = None,
+    env: options.Env = None,
     rebuild: options.Rebuild = False,
     replace_changed: options.ReplaceChanged = False,
     drop_missing: options.DropMissing = False,
@@ -54,7 +55,7 @@ def plan(  # noqa: PLR0913 - one parameter per option
 
     known = Prices.load(prices)
     loaded = options.load_recipe(
-        recipe, sources=sources, lake=lake, settings=settings, no_python=no_python
+        recipe, sources=sources, lake=lake, settings=settings, env=env, no_python=no_python
     )
     report = plan_run(
         loaded,
@@ -71,7 +72,7 @@ def plan(  # noqa: PLR0913 - one parameter per option
         return
     output.print_result(report.plan, lines)
     if even is not None:
-        typer.echo(f"evenness    tokens as read by default: {output.evenness(even)}")
+        output.echo(f"evenness    tokens as read by default: {output.evenness(even)}")
     if report.sample is not None:
         output.print_result(report.sample, sample_lines)
     if report.plan.has_work():
@@ -101,6 +102,7 @@ def facts(plan: "Plan") -> dict[str, Any]:
         "to_compare": [doubt.file.uri for doubt in plan.doubts],
         "perhaps_copies": list(plan.postponed),
         "missing": list(plan.missing),
+        "problems": {str(error.where): error.what for error in plan.problems},
         "has_work": plan.has_work(),
     }
 
@@ -134,8 +136,8 @@ def lines(plan: "Plan") -> Iterator[str]:
     if plan.units.unkeyed:
         splits = output.many(plan.units.unkeyed, "deduplicated split")
         yield f"keys        will be written for {splits}"
-    for uri in sorted(plan.changed):
-        yield f"replaces    {uri}"
+    yield from (f"replaces    {uri}" for uri in sorted(plan.changed))
+    yield from (f"unreadable  {error.where}: {error.what}" for error in plan.problems)
     if plan.epoch is None:
         yield "epoch       its start was interrupted, will be finished"
     if not plan.has_work():

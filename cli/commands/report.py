@@ -111,6 +111,8 @@ def lines(report: "LakeReport", prices: "Prices | None" = None) -> Iterator[str]
         yield from _losses(report.losses)
     yield from _runs(report.runs, prices or Prices.load())
     yield from cost_tables.costs(report.costs)
+    if report.runs:
+        yield from output.skipped_items(report.runs[0].skipped_items)
     for note in report.quarantined:
         yield output.quarantined(note)
 

@@ -37,6 +37,7 @@ def run(  # noqa: PLR0913 - one parameter per option
     sources: options.Sources = None,
     lake: options.Lake = None,
     settings: options.Settings = None,
+    env: options.Env = None,
     cluster: options.Cluster = None,
     tls: options.Tls = None,
     workers: options.Workers = None,
@@ -88,6 +89,7 @@ def run(  # noqa: PLR0913 - one parameter per option
             sources=sources,
             lake=lake,
             settings=settings,
+            env=env,
             no_python=no_python,
             warn=progress.warn,
         )
@@ -149,6 +151,7 @@ def lines(report: "RunReport") -> Iterator[str]:
     yield f"rows        {report.rows:,}"
     yield f"kept        {report.kept:,}{output.percent(report.kept, report.rows)}"
     yield from output.rejected(report.rejected, of=report.rows)
+    yield from output.skipped_items(report.skipped_items)
     yield f"duplicates  {report.duplicates:,}"
     if report.cut:
         yield f"cut         {output.many(report.cut, 'document')}"

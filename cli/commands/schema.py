@@ -16,4 +16,4 @@ def schema() -> None:
     """Print the JSON Schema of recipe files, for editors."""
     from etl.recipe.json_schema import json_schema
 
-    typer.echo(output.json_text(json_schema()))
+    output.echo(output.json_text(json_schema()))

@@ -91,6 +91,7 @@ def _last_run(last: "RunSummary") -> Iterator[str]:
     counts += [output.many(duplicates, "duplicate")]
     counts += [output.many(run.tokens.tokens, "token"), f"{run.quarantined:,} quarantined"]
     yield f"  counts    {', '.join(counts)}"
+    yield from (f"  {line}" for line in output.skipped_items(run.skipped_items))
     yield f"  versions  {', '.join(f'{name} {version}' for name, version in last.versions.items())}"
 
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from etl.cli import options
+from etl.cli import options, output
 from etl.cli.progress import ProgressLine
 
 app = typer.Typer()
@@ -27,6 +27,7 @@ def submit(  # noqa: PLR0913 - one parameter per option
     sources: options.Sources = None,
     lake: options.Lake = None,
     settings: options.Settings = None,
+    env: options.Env = None,
     workers: options.Workers = None,
     rebuild: options.Rebuild = False,
     replace_changed: options.ReplaceChanged = False,
@@ -41,9 +42,10 @@ def submit(  # noqa: PLR0913 - one parameter per option
     """
     from etl.job.submit import is_shipped
     from etl.job.submit import submit as submit_recipe
+    from etl.recipe.variables import expand_setting
 
     loaded = options.load_recipe(
-        recipe, sources=sources, lake=lake, settings=settings, no_python=no_python
+        recipe, sources=sources, lake=lake, settings=settings, env=env, no_python=no_python
     )
     flags = {
         "--rebuild": rebuild,
@@ -59,9 +61,9 @@ def submit(  # noqa: PLR0913 - one parameter per option
     shipped = None
     if is_shipped(recipe):
         pairs = options.settings_of(sources, lake, settings)
-        shipped = [recipe, *(f"--set={pair}" for pair in pairs)]
+        shipped = [recipe, *(f"--set={expand_setting(pair, env or ())}" for pair in pairs)]
     with ProgressLine(sys.stderr) as progress:
         name = submit_recipe(
             loaded, cluster, shipped=shipped, arguments=arguments, report=progress.note
         )
-    typer.echo(f"driver      {name} started")
+    output.echo(f"driver      {name} started")

@@ -70,7 +70,7 @@ def _document(trace: "Trace") -> Iterator[str]:
         if (value := getattr(trace, name)) is not None:
             yield f"  {name:<11} {value}"
     if trace.input is not None:
-        yield from _input(trace.input, trace.table)
+        yield from _input(trace.input, trace.table, trace.names)
     yield f"  document    {_location(trace.document)}"
     if trace.duplicate is not None:
         yield from _duplicate(trace.duplicate)
@@ -92,11 +92,13 @@ def _signals_and_text(trace: "Trace") -> Iterator[str]:
         yield f"  no text     {trace.missing_text}"
 
 
-def _input(file: "InputFile", table: "TracedTable | None") -> Iterator[str]:
+def _input(file: "InputFile", table: "TracedTable | None", names: Sequence[str]) -> Iterator[str]:
     origin = f"fingerprint {file.fingerprint}"
     if table is not None:
         origin = f"from version {table.version} of {table.url}"
     yield f"  input file  {file.size:,} bytes, {file.rows:,} records, {origin}"
+    for name in names:
+        yield f"  also at     {name}"
     if table is not None and table.is_stored is False:
         yield "              no longer stored: the table was vacuumed since"
 

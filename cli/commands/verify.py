@@ -17,6 +17,7 @@ app = typer.Typer()
     epilog=options.examples(
         "etl verify lake",
         "etl verify lake --quick",
+        "etl verify lake --sources",
     )
 )
 def verify(
@@ -24,6 +25,9 @@ def verify(
     *,
     quick: Annotated[
         bool, typer.Option("--quick", help="Read only logs and file footers, no values.")
+    ] = False,
+    sources: Annotated[
+        bool, typer.Option("--sources", help="Read the input files again, and compare their rows.")
     ] = False,
     as_json: options.AsJson = False,
 ) -> None:
@@ -34,7 +38,7 @@ def verify(
     """
     from etl.audit.verify.verify import verify as check
 
-    problems = check(lake, quick=quick)
+    problems = check(lake, quick=quick, sources=sources)
     output.print_result(problems, lines, as_json=as_json)
     if problems:
         raise typer.Exit(output.FAILED)

@@ -8,6 +8,7 @@ import typer
 
 from etl.cli import options, output
 from etl.cli.progress import duration
+from etl.visible_text import VisibleStream
 
 if TYPE_CHECKING:
     from etl.job.warm import Warmed
@@ -37,9 +38,12 @@ def warm(
 
 def show_progress(done: int, total: int) -> None:
     """Write the progress to standard error: a line that is rewritten on a terminal."""
-    text = f"Compiling kernels, once per machine: {done} of {total}"
-    rewrites = sys.stderr.isatty()
-    typer.echo(f"\r{text}" if rewrites else text, err=True, nl=not rewrites or done == total)
+    stream = VisibleStream.of(sys.stderr)
+    rewrites = stream.isatty()
+    stream.write_code("\r" if rewrites else "")
+    stream.write(f"Compiling kernels, once per machine: {done} of {total}")
+    stream.write("\n" if not rewrites or done == total else "")
+    stream.flush()
 
 
 def lines(warmed: "Warmed") -> Iterator[str]:

@@ -49,7 +49,7 @@ def diff(table_url: str, old: int, new: int) -> Difference:
     removed, added = _without(files[0], files[1]), _without(files[1], files[0])
     versions = [read_versions(table) for table in tables]
     records = [latest_record(v) for v in versions]
-    inputs = [live_inputs(v) for v in versions]
+    inputs = [live_inputs(v).files() for v in versions]
     before, after = inputs
     first, last = sorted((tables[0].version, tables[1].version))
     between = [v for v in max(versions, key=len) if first < v.version <= last]

@@ -84,7 +84,11 @@ def _read_log(name: str, table: Table) -> _Log:
         if (run := version.lineage.run) is not None and version.lineage.run_id not in log.runs:
             run_id, committed = version.lineage.run_id, version.lineage.committed
             log.runs[run_id] = RunCost(
-                run_id=run_id, committed=committed, estimate=run.estimate, used=run.used
+                run_id=run_id,
+                committed=committed,
+                estimate=run.estimate,
+                used=run.used,
+                skipped_items=run.skipped_items,
             )
         if log.record is None:
             log.record = version.lineage.model_copy(update={"input_files": []})

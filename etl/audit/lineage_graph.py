@@ -8,10 +8,17 @@ from etl.audit.diff import Difference, diff
 from etl.audit.trace import trace
 from etl.audit.trace_records import Trace
 from etl.audit.value_counts import sum_counts
-from etl.errors import one_line
 from etl.html.card import Card, cards_html
 from etl.lake.open_table import open_table
-from etl.lake.table_versions import Version, current_versions, history, live_inputs, read_versions
+from etl.lake.table_versions import (
+    Version,
+    current_versions,
+    history,
+    live_inputs,
+    lost_entries,
+    read_versions,
+)
+from etl.visible_text import one_line
 
 __all__ = ["Difference", "Node", "Trace", "Version", "diff", "graph", "history", "trace"]
 
@@ -32,6 +39,9 @@ class Node:
     files: tuple[schemas.InputFile, ...]
     others: tuple[schemas.InputTable, ...]  # tables of other lakes that it was compared with
     schema: tuple[tuple[str, str], ...]  # column and type
+    notes: tuple[
+        str, ...
+    ] = ()  # which log entries are gone, with the commits and files that they recorded
 
     @property
     def lineage(self) -> schemas.Lineage | None:
@@ -91,9 +101,10 @@ def graph(table_url: str, version: int | None = None) -> Node:
         rows=sum_counts(table.data_files(), "rows"),
         commits=commits,
         tables=tuple(graph(storage.join(lake, n), v) for n, v in inputs.items()),
-        files=tuple(live_inputs(versions).values()),
+        files=tuple(live_inputs(versions).files().values()),
         others=tuple(others.values()),
         schema=tuple((field.name, str(field.type)) for field in table.schema),
+        notes=tuple(lost_entries(versions, table.version)),
     )
 
 
@@ -105,7 +116,7 @@ def _tree(node: Node, indent: str, seen: set[tuple[str, int]]) -> Iterator[str]:
     seen.add((node.url, node.version))
     yield _title(node)
     others = [f"{other.url} version {other.version}" for other in node.others]
-    below: list[Node | str] = [*node.tables, *others]
+    below: list[Node | str] = [*node.notes, *node.tables, *others]
     below += map(_leaf, node.files[:_MAX_FILES_SHOWN])
     if len(node.files) > _MAX_FILES_SHOWN:
         below.append(f"... and {_many(len(node.files) - _MAX_FILES_SHOWN, 'more file')}")

@@ -1,6 +1,6 @@
 """What a report of a lake holds: its tables, counts, input files and costs."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from etl import schemas
@@ -43,6 +43,7 @@ class RunCost:
     committed: str  # the last time, UTC, ISO 8601
     estimate: schemas.Usage | None
     used: schemas.Usage
+    skipped_items: Mapping[str, int]  # of evaluation sets: reason -> items
 
 
 @dataclass(frozen=True, kw_only=True)

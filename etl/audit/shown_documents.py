@@ -102,18 +102,22 @@ class Documents:
         files = self._input_files({*by_source})
         result: dict[tuple[str, int], tuple[str | None, str | None]] = {}
         for uri, numbers in by_source.items():
-            texts, why = read_texts(files.get(uri), numbers, self.recipe.source)
+            texts, why = read_texts(files.get(uri, ()), uri, numbers, self.recipe.source)
             for number in numbers:
                 result[uri, number] = texts.get(number), None if number in texts else why
         return result
 
-    def _input_files(self, uris: set[str]) -> dict[str, schemas.InputFile]:
-        """Return input files as the newest commits record them; reads no more of the log than needed."""
-        files: dict[str, schemas.InputFile] = {}
+    def _input_files(self, addresses: set[str]) -> dict[str, list[schemas.InputFile]]:
+        """Return the names of input files, the newest first; reads no more of the log than needed."""
+        files: dict[str, list[schemas.InputFile]] = {}
+        found: set[str] = set()
         for version in stream_versions(self.table):
             for file in version.lineage.input_files if version.lineage is not None else ():
-                if file.uri in uris and file.fingerprint:
-                    files.setdefault(file.uri, file)
-            if len(files) == len(uris):
+                address = file.uri if file.same_as is None else file.same_as
+                if address in addresses - found and file.fingerprint:
+                    files.setdefault(address, []).append(file)
+                    if file.same_as is None:  # names are recorded after it
+                        found.add(address)
+            if len(found) == len(addresses):
                 break
         return files

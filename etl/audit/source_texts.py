@@ -4,44 +4,41 @@ A lake does not store the text of a rejected document unless its recipe asks for
 record's text before any stage.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
-from etl import schemas, storage
+from etl import schemas
 from etl.errors import SourceError, TokenlakeError
+from etl.lake.input_locations import find_input
 from etl.sources import Source, Split
 from etl.sources.formats import FORMATS, detect_format
 from etl.sources.read import count_records, read_split
 
 
 def read_texts(
-    file: schemas.InputFile | None, rows: AbstractSet[int], source: Source
+    recorded: Sequence[schemas.InputFile], address: str, rows: AbstractSet[int], source: Source
 ) -> tuple[Mapping[int, str], str | None]:
     """Return the texts of some records of an input file by row, and why some are missing, if any are.
 
-    Only the pieces of the file with these records are read, each up to the last of them. ``file`` is the
-    file as the log records it; None if the log does not name it.
+    Only the pieces of the file with these records are read, each up to the last of them. ``recorded`` has the
+    names of the file, as the log records them.
     """
-    if file is None:
-        return {}, "the log does not name the input file"
     texts: dict[int, str] = {}
     try:
-        for piece, wanted in _pieces(_as_split(file, source), rows, source):
+        file, why = find_input(recorded, address)
+        if file is None:
+            return {}, why
+        for piece, wanted in _pieces(as_split(file, source), rows, source):
             texts |= _read_piece(piece, wanted, source)
     except TokenlakeError as error:
         return texts, error.what
     return texts, None if rows <= texts.keys() else "the record has no text"
 
 
-def _as_split(file: schemas.InputFile, source: Source) -> Split:
-    """Return the whole file as a split; raise SourceError if it is not the file that was read."""
-    now = storage.file_info(file.uri)
-    if now is None:
-        raise SourceError("the input file no longer exists", where=file.uri)
-    is_of_table = file.version is not None  # immutable, and its fingerprint is that of the table
-    if now.size != file.size or not (is_of_table or now.fingerprint == file.fingerprint):
-        raise SourceError("the input file has changed since it was read", where=file.uri)
+def as_split(file: schemas.InputFile, source: Source) -> Split:
+    """Return a recorded input file as a split; raise SourceError if its format is unknown."""
+    is_of_table = file.version is not None
     name = "delta" if is_of_table else source.format or detect_format(file.uri)
     if name is None:
         raise SourceError("the format of the input file is unknown", where=file.uri)

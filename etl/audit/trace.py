@@ -20,7 +20,7 @@ from etl.audit.trace_records import (
     cut_of,
 )
 from etl.delta.table import Table
-from etl.errors import StorageError, TableError, one_line
+from etl.errors import StorageError, TableError
 from etl.html.card import CardList
 from etl.lake.ledger import find_ledger, key_of
 from etl.lake.quarantine import Quarantine
@@ -36,6 +36,7 @@ from etl.lake.table_versions import (
     read_versions,
 )
 from etl.schemas.shuffled_files import Bucket
+from etl.visible_text import one_line
 
 _PREVIEW_CHARS = 500
 
@@ -82,7 +83,8 @@ class _Lake:
         self.shuffled = tables.get("tokens_shuffled")
         self._ledger = find_ledger(self.tokens) if self.tokens is not None else None
         self._versions = read_versions(self.documents)
-        self._inputs = live_inputs(self._versions)
+        inputs = live_inputs(self._versions)
+        self._inputs, self._names = inputs.files(), inputs.names
         self._token_versions = read_versions(self.tokens) if self.tokens else []
         record = latest_record(self._token_versions)
         self._token_inputs = {t.name: t.version for t in record.input_tables} if record else {}
@@ -124,6 +126,9 @@ class _Lake:
             shuffled=None if tokens is None else self._shuffled_row(address),
             input=self._inputs.get(values["source"]),
             table=self._source_table(values["source"]),
+            names=sorted(
+                {f.uri for f in self._names.get(values["source"], ())} - {values["source"]}
+            ),
         )
 
     def missing(self, wanted: dict[str, str | int]) -> TableError:

@@ -1,7 +1,7 @@
 """What a trace holds: the commit, row, duplicate, cut and tokens of one document."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
@@ -136,6 +136,9 @@ class Trace:
     tokens: TracedTokens | None
     shuffled: RowLocation | None  # in ``tokens_shuffled``
     input: schemas.InputFile | None
+    names: list[str] = field(
+        default_factory=list
+    )  # other URIs of the input file: it was moved or copied
     table: TracedTable | None = None  # None if the input file does not belong to a Delta table
 
     def _repr_html_(self) -> str:

@@ -20,6 +20,7 @@ from etl.compute.machine_folder import machine_folders
 from etl.compute.request import ClusterRequest
 from etl.errors import ClusterError, error_line
 from etl.storage.file_sets import remove_unused
+from etl.visible_text import escape_output
 
 _DASHBOARD: Final = "127.0.0.1:8787"  # it has no password
 _START_HINT: Final = (
@@ -100,7 +101,8 @@ def start_in_process() -> Iterator[Client]:
 class _WorkerSetup(WorkerPlugin):
     """Leave Ctrl-C, which reaches all processes of a terminal, to the driver, and remove old variables.
 
-    A fork has those of the time when its server started. Workers that replace others are set up, too.
+    A fork has those of the time when its server started. What is printed, by a user's code for example, is
+    escaped as in the driver. Workers that replace others are set up, too.
     """
 
     def __init__(self, environment: Iterable[str]) -> None:
@@ -109,5 +111,6 @@ class _WorkerSetup(WorkerPlugin):
     def setup(self, worker: Worker) -> None:  # noqa: ARG002 - Dask passes it
         """Set up the process of a worker."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        escape_output()
         for name in os.environ.keys() - self._variables:
             del os.environ[name]

@@ -17,7 +17,7 @@ CODE: Final = "the code of tokenlake"
 # Apart from the recipe, a result depends on our code and on these libraries.
 _OF_RESULTS = (
     "tokenlake", "pyarrow", "polars", "numba", "deltalake", "tokenizers", "gigatoken",
-    "xxhash", "ftfy", "idna", "fastwarc", "resiliparse", "trafilatura",
+    "xxhash", "ftfy", "idna", "brotli", "resiliparse", "trafilatura",
 )  # fmt: skip
 # Only recipes with words of Chinese, Japanese or Korean need these.
 _OPTIONAL = ("jieba", "kiwipiepy", "kiwipiepy_model", "sudachipy", "sudachidict_core")

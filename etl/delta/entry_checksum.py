@@ -107,4 +107,9 @@ def _problem_of_foreign(content: bytes) -> str | None:
 
 
 def _to_json(action: Mapping[str, Any]) -> bytes:
-    return json.dumps(action, separators=(",", ":")).encode()
+    """Return an action as a line of JSON, in which only lone surrogates are escaped.
+
+    delta-rs and Polars do not decode the escapes of surrogate pairs in statistics.
+    """
+    line = json.dumps(action, separators=(",", ":"), ensure_ascii=False)
+    return line.encode(errors="backslashreplace")

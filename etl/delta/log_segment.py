@@ -108,6 +108,12 @@ def find_log_segment(url: str, version: int | None = None) -> LogSegment | None:
     )
 
 
+def newest_version(url: str) -> int:
+    """Return the newest version that has a file in the log, -1 if there is none; raises as ``has_log``."""
+    names = _file_sizes(url)
+    return max([*map(version_of_commit_file, names), *find_checkpoints(names)], default=-1)
+
+
 def has_log(url: str) -> bool:
     """Return whether there is a log, perhaps a damaged one; raises as ``read_log_segment`` does."""
     return _is_table(_file_sizes(url))

@@ -32,6 +32,7 @@ from etl.delta.commit import (
     write_commit,
 )
 from etl.delta.data_file import DataFile
+from etl.delta.entry_checksum import digest, seal
 from etl.delta.layout import Layout
 from etl.delta.log_segment import ranges
 from etl.delta.set_transactions import SetTransactions
@@ -299,6 +300,15 @@ class Table:
             return type(self)(head, metadata, self._protocol, self._state).checkpoint_if_due()
         loaded = snapshot.read_snapshot(head, default=state)  # the earlier entries have no metadata
         return type(self)(head, metadata, self._protocol, loaded).checkpoint()
+
+    def preview(self, add: Sequence[DataFile], *, remove: Iterable[str]) -> Self:
+        """Return the table as a commit would leave it, only to be read: nothing is written."""
+        actions = commit_actions(add, remove=remove, transactions={}, commit_info={}, state={})
+        name, version = self.url.rpartition("/")[2], self.version + 1
+        entry = seal(actions, table=name, version=version, previous="")
+        entries = {**self._snapshot.entries, log_segment.commit_file_name(version): entry}
+        base = replace(self._snapshot, entries=entries)
+        return self._of(self._head.after(len(entry), digest(entry)), base)
 
     def checkpoint_if_due(self) -> Self:
         """Write a checkpoint if so many commits have none; return the table with it.

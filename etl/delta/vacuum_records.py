@@ -1,7 +1,7 @@
 """Records of the versions whose data files vacuums delete: the intent before, and the proof after.
 
-Each vacuum writes its own record, ``TABLE/_vacuumed/KEY.json``, and no other vacuum changes it, so that one
-that was suspended for hours cannot overwrite what others have recorded. A record is announced first, and
+Each vacuum writes its own record, ``TABLE/_vacuumed/TABLE-KEY.json``, and no other vacuum changes it, so that
+one that was suspended for hours cannot overwrite what others have recorded. A record is announced first, and
 decided before the first file is deleted. What is decided is never taken back: nothing may need these versions
 again, whether their files are deleted yet or not.
 """
@@ -62,7 +62,8 @@ def read_record(url: str, key: str) -> VacuumRecord | None:
 
 def record_keys(url: str) -> list[str]:
     """Return the keys of all records, also of those that are damaged."""
-    return [key for key in checked_json.names(_folder(url)) if _KEY.fullmatch(key)]
+    names = (name.rpartition("-") for name in checked_json.names(_folder(url)))
+    return [key for name, _, key in names if name == _name(url) and _KEY.fullmatch(key)]
 
 
 def write_record(url: str, record: VacuumRecord) -> None:
@@ -77,8 +78,8 @@ def remove_record(url: str, key: str) -> None:
 
 
 def record_uri(url: str, key: str) -> str:
-    """Return the URI of a record."""
-    return storage.join(_folder(url), f"{key}.json")
+    """Return the URI of a record; the name says of which table, since a vacuum has one key for all."""
+    return storage.join(_folder(url), f"{_name(url)}-{key}.json")
 
 
 def vacuumed_versions(url: str) -> Ranges:
@@ -103,6 +104,10 @@ def merge_ranges(ranges: Iterable[tuple[int, int]]) -> Ranges:
         else:
             merged.append((first, last))
     return tuple(merged)
+
+
+def _name(url: str) -> str:
+    return storage.normalize(url).rpartition("/")[2]
 
 
 def _folder(url: str) -> str:

@@ -1,14 +1,13 @@
-"""Texts of documents, made fit to show: control and direction characters are visible, and texts are short."""
+"""Texts of documents, made fit to show on a page: hidden characters are visible, and texts are short."""
 
 import re
 from typing import Final
 
+from etl.visible_text import HIDDEN
+
 MAX_CHARS: Final = 700
 
-# C0 and C1 controls except tab and line feed, surrogates, and marks that change the direction of other text.
-_HIDDEN: Final = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]"
-)
+_HIDDEN: Final = re.compile(f"[{HIDDEN}]")
 
 
 def visible(text: object, max_chars: int = MAX_CHARS) -> str:

@@ -74,11 +74,10 @@ def _check_columns(split: Split, source: Source, warnings: list[str]) -> None:
         return
     records = peek(split, _RECORDS)
     names = [*dict.fromkeys(name for record in records for name in record)]
-    columns = source.columns
-    wanted = {"text": columns.text, "id": columns.id, "url": columns.url}
+    wanted = source.columns.known
     wanted |= {name: name for name in source.metadata if source.metadata != "all"}
     for use, name in wanted.items():
-        if not records or name is None or name in names:
+        if not records or name in names:
             continue
         hint = nearest_names(name, names)
         if split.format == "jsonl" and use != "text":

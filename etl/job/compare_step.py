@@ -38,11 +38,9 @@ def compare_files(run: RunContext, doubts: Sequence[Doubt]) -> set[Comparison]:
 
     def parts() -> Iterator[tuple[Split, int, int | None]]:
         for index, doubt in enumerate(doubts):
-            identity = doubt.file.identity
-            for part in inputs.parts([identity]).get(identity, ()):
-                if part.is_done:
-                    piece = replace(doubt.file, start=part.start, stop=part.stop, first_row=0)
-                    yield piece, index, inputs.rows_digest(identity, part.start, part.stop)
+            for part in inputs.digests(doubt.file.identity):
+                piece = replace(doubt.file, start=part.start, stop=part.stop, first_row=0)
+                yield piece, index, part.rows
 
     differing, failed = set[int](), set[int]()
     for (split, index, recorded), answer in map_unordered(

@@ -69,7 +69,11 @@ def _deduplicate(run: RunContext) -> None:
             *(LedgerEntry(key, arrival=arrival) for key in unit_keys),
         ]
         try:
-            ledger.commit(entries, run.commits.lineage("duplicates", counts), retry=False)
+            ledger.commit(
+                entries,
+                run.commits.lineage("duplicates", counts, others=run.plan.others),
+                retry=False,
+            )
         except ConflictError:  # another run committed first: start over from its decisions
             continue
         run.commits.count_duplicates(entries, counts)

@@ -1,6 +1,6 @@
 """Do the work of a run on a cluster: read, deduplicate, tokenize."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -23,6 +23,7 @@ from etl.job.shipped_files import ship_files
 from etl.job.start import Start
 from etl.job.tokenize_step import tokenize_units
 from etl.lake import leases
+from etl.lake.known_files import Comparison, Doubt
 from etl.lake.table_specs import SPECS
 
 
@@ -68,11 +69,14 @@ def do_work(
                     on_progress=on_progress,
                 )
 
-            start.commits.check_run = check_run
-            if start.plan.doubts:
+            def compare(doubts: Sequence[Doubt]) -> set[Comparison]:
                 on_status("input      comparing files that may be known by another name or time")
-                start.add_compared(compare_files(context(), start.plan.doubts))
-            start.drop_rows(check_run)
+                return compare_files(context(), doubts)
+
+            start.commits.check_run = check_run
+            start.compare(compare)
+            start.drop_rows()
+            start.compare(compare)
             start.check_recipe()
             meter = start.commits.meter = UsageMeter(client)
             tables = [each.table for each in start.ledgers.values() if each.table is not None]

@@ -12,7 +12,7 @@ from etl import storage
 from etl.compact_collections import PackedKeySet, SpilledList
 from etl.dedup.reference_lakes import ReferenceLake, open_reference_lakes
 from etl.delta.moved_rows import Move
-from etl.errors import DamagedLogError, MismatchError
+from etl.errors import DamagedLogError, MismatchError, StorageError
 from etl.lake.commit_info import find_record
 from etl.lake.epochs import epoch_of, open_lake
 from etl.lake.held_tables import HeldTables
@@ -72,6 +72,7 @@ class Plan:
     missing: tuple[str, ...] = ()  # input files of the lake that are not listed; their rows stay
     others: tuple[ReferenceLake, ...] = ()  # other lakes to compare the documents with
     moves: Mapping[str, Sequence[Move]] = field(default_factory=dict)  # to be kept, by table id
+    problems: tuple[StorageError, ...] = ()  # of files and folders that are left out
 
     @cached_property
     def num_bytes(self) -> int:
@@ -147,7 +148,8 @@ def plan_work(
     documents = ledgers["documents"]
     is_new = "documents" in begin
     held = HeldTables(documents)
-    listing = list_source(recipe.source, None if is_new else held.read_before(str(recipe.lake)))
+    before = None if is_new else held.read_before(str(recipe.lake))
+    listing = list_source(recipe.source, before, lake=str(recipe.lake))
     inputs = InputLog.empty() if is_new else documents.inputs
     table = None if is_new else documents.table
     files = [file for file in listing.files if file.uri not in unreadable]
@@ -156,7 +158,12 @@ def plan_work(
     todo = SpilledList(
         s for s in splits if is_new or not documents.is_done(split_key(documents, s))
     )
-    missing = [uri for uri in known.missing if uri not in held.addresses]
+    unlisted = [str(error.where) for error in listing.problems]
+    missing = [
+        uri
+        for uri in known.missing
+        if uri not in held.addresses and not any(f"{uri}/".startswith(f"{p}/") for p in unlisted)
+    ]
     changed = held.addresses_of(listing.removed) | dict.fromkeys(known.changed, _CHANGED)
     if changed and not drops.replace_changed:
         raise _changed_error(changed)
@@ -171,6 +178,7 @@ def plan_work(
             removes = name in begin or bool(changed) or SPECS[name].is_index
             ledger.table.check_writable(removes=removes)
     uncounted = {split.uri for split in todo if split.first_row is None}
+    problems = [error for stage in recipe.stages for error in stage.unreadable_files()]
     return Plan(
         recipe=recipe,
         epoch=epoch_of(lake),
@@ -186,6 +194,7 @@ def plan_work(
         missing=tuple(missing),
         others=tuple(others),
         moves=listing.moves,
+        problems=(*listing.problems, *problems),
     )
 
 

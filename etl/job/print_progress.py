@@ -5,6 +5,7 @@ import time
 from typing import Final
 
 from etl.job.progress import Progress
+from etl.visible_text import one_line
 
 _SECONDS: Final = 0.5  # between two lines; chosen here
 
@@ -34,7 +35,7 @@ class PrintProgress:
 
     def status(self, text: str) -> None:
         """Print what the run is doing."""
-        self._print(text, is_last=False)
+        self._print(one_line(text), is_last=False)
 
     def _print(self, text: str, *, is_last: bool) -> None:
         start = "\r" if self._width else ""

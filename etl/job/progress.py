@@ -11,6 +11,8 @@ from etl.lake.stage_costs import StageCost
 from etl.lake.work_units import WorkResult
 from etl.schemas import TableName, Usage
 
+_ENOUGH: Final = 0.05  # of the bytes, on which an estimate of the rest is based; chosen here
+
 
 @dataclass(frozen=True)
 class Progress:
@@ -18,7 +20,8 @@ class Progress:
 
     ``done_bytes`` and ``total_bytes`` are those of the files that the step reads. They and the documents
     include about what workers have done of the units that they run. ``failed`` units are quarantined. Of the
-    ``seconds``, kernels were compiled for ``compile_seconds``, on average of the workers.
+    ``seconds``, kernels were compiled for ``compile_seconds``, on average of the workers, which worked for
+    ``busy_seconds`` together on the ``done_bytes``.
     """
 
     step: TableName
@@ -32,6 +35,8 @@ class Progress:
     seconds: float = 0.0
     failed: int = 0
     compile_seconds: float = 0.0
+    busy_seconds: float | None = None  # None: as long as the step has taken
+    workers: int = 1
 
     @property
     def working_seconds(self) -> float:
@@ -40,25 +45,33 @@ class Progress:
 
     @property
     def seconds_left(self) -> float | None:
-        """The time that the rest of the step takes at its rate until now; None if the rate is unknown.
+        """The time that the rest of the step takes; None at its end, and while too little is done to tell.
+
+        The rest needs as much of the workers' time per byte as the bytes until now. The time in which they
+        start does not count. Enough is done if it is half of an average unit, or a twentieth of all bytes.
 
         >>> Progress("documents", 1, 4, seconds=62.0, compile_seconds=60.0).seconds_left
         6.0
         >>> Progress("documents", 0, 1, done_bytes=2, total_bytes=8, seconds=2.0).seconds_left
         6.0
+        >>> Progress("documents", 1, 9, 8, 80, seconds=62.0, busy_seconds=2.0, workers=6).seconds_left
+        3.0
         """
-        if self.done == self.total:
-            return None
         done, total = self.done, self.total
         if self.done_bytes and self.total_bytes >= self.done_bytes:
             done, total = self.done_bytes, self.total_bytes
-        if not done:
+        is_enough = done >= total * min(0.5 / max(self.total, 1), _ENOUGH)
+        if self.done == self.total or not done or not is_enough:
             return None
-        return self.working_seconds / done * (total - done)
+        at_once = min(self.workers, self.total - self.done)
+        busy = self.busy_seconds
+        return (self.working_seconds if busy is None else busy / at_once) / done * (total - done)
 
     def after(self, result: WorkResult | None, *, num_bytes: int, workers: int) -> "Progress":
         """Return the progress after one more unit of work of so many bytes; None if the unit failed."""
-        progress = replace(self, done=self.done + 1, done_bytes=self.done_bytes + num_bytes)
+        progress = replace(
+            self, done=self.done + 1, done_bytes=self.done_bytes + num_bytes, workers=workers
+        )
         if result is None:
             return replace(progress, failed=self.failed + 1)
         return replace(
@@ -67,6 +80,7 @@ class Progress:
             kept=self.kept + result.kept,
             text_bytes=self.text_bytes + result.text_bytes,
             compile_seconds=self.compile_seconds + result.compile_seconds / workers,
+            busy_seconds=(self.busy_seconds or 0.0) + sum(result.costs.values()),
         )
 
 
@@ -94,6 +108,9 @@ class RunReport:
     estimate: Usage | None = None  # None: nothing was to be done
     used: Usage | None = None
     versions: dict[str, int] = field(default_factory=dict)
+    skipped_items: dict[str, int] = field(
+        default_factory=dict
+    )  # of evaluation sets: reason -> items
     num_quarantined: int = 0
     quarantined: list[Quarantined] = field(default_factory=list)  # the first MAX_SHOWN
     checkpoint_errors: dict[str, str] = field(default_factory=dict)  # table -> last failure

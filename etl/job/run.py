@@ -5,7 +5,7 @@ Workers write files; only the driver commits. After a kill at any moment, ``run`
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from etl.compute.cluster import Cluster
@@ -30,13 +30,15 @@ def run(  # noqa: PLR0913 - one parameter for each event
     rebuild: bool = False,
     replace_changed: bool = False,
     drop_missing: bool = False,
+    env: Collection[str] = (),
     on_progress: Callable[[Progress], None] | None = None,
     on_client: "Callable[[Client], None] | None" = None,
     on_status: Callable[[str], None] | None = None,
 ) -> RunReport:
     """Do the remaining work of a recipe and return a report.
 
-    ``recipe`` is a recipe, its file, or the name of a shipped one. ``cluster`` is the cluster to use, its
+    ``recipe`` is a recipe, its file, or the name of a shipped one; a file may use the environment variables
+    of ``env`` in paths, see ``Recipe.load``. ``cluster`` is the cluster to use, its
     address (``tcp://...``, ``k8s:FILE``) or an existing client; by default this machine, see ``Cluster``. No
     cluster is started, and Dask is not imported, if nothing remains to be done. Input that cannot be read is
     quarantined: the run continues, and the report is not ``ok``. ``on_progress`` is called when a unit of
@@ -54,7 +56,7 @@ def run(  # noqa: PLR0913 - one parameter for each event
         shown = PrintProgress()
         on_progress, on_status = on_progress or shown, on_status or shown.status
     on_status = on_status or ignore
-    recipe = Recipe.of(recipe)
+    recipe = Recipe.of(recipe, env=env)
     check_stages(recipe)
     on_status("input      listing the files")
     drops = Drops(rebuild=rebuild, replace_changed=replace_changed, drop_missing=drop_missing)
@@ -69,6 +71,7 @@ def run(  # noqa: PLR0913 - one parameter for each event
             cluster.prepare()
         if recipe.tokenize_stage is not None:  # fail early if it is not a tokenizer
             load_reference_tokenizer(recipe.tokenize_stage)
+        start.count_skipped_items()
         from etl.job.do_work import do_work
 
         do_work(start, cluster, on_progress=on_progress, on_client=on_client, on_status=on_status)

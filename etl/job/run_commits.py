@@ -8,9 +8,9 @@ from typing import Any, Final, Literal
 
 from etl import schemas
 from etl.compute.usage import UsageMeter
+from etl.dedup.reference_lakes import ReferenceLake
 from etl.delta.table import Table
-from etl.errors import LimitError, TokenlakeError, error_line
-from etl.job.plan import Plan
+from etl.errors import LimitError, StorageError, TokenlakeError, error_line
 from etl.job.progress import RunReport
 from etl.lake.keys_table import KeysTable
 from etl.lake.known_files import HeldFiles
@@ -27,9 +27,10 @@ from etl.lake.quarantine import Quarantine, Quarantined
 from etl.lake.stage_costs import StageCost, stage_costs, total_counts
 from etl.lake.table_specs import SPECS
 from etl.lake.work_units import WorkResult
-from etl.recipe.recipe import STEPS, Step
+from etl.recipe.recipe import STEPS, Recipe, Step
 from etl.sources import Split
 from etl.stages.tokenize import Encoder, Tokenize
+from etl.visible_text import one_line
 
 UnitLocation = tuple[str, str]
 """A unit of work as shown to a user: the input file, and the part of it."""
@@ -37,13 +38,16 @@ UnitLocation = tuple[str, str]
 
 _NO_COUNTS: Final = schemas.Counts()
 
+_LISTING: Final = "listing"
+"""The step of notes about files and folders that are left out."""
+
 
 class RunCommits:
     """The commits of one run and the report about them."""
 
-    def __init__(self, plan: Plan, ledgers: Mapping[Step, Ledger]) -> None:
-        self._recipe = plan.recipe
-        self._others = plan.others
+    def __init__(self, recipe: Recipe, ledgers: Mapping[Step, Ledger]) -> None:
+        """``ledgers`` may be replaced when the run plans again."""
+        self._recipe = recipe
         self._ledgers = ledgers
         self.report = RunReport(self._recipe.name, str(self._recipe.lake), uuid.uuid4().hex[:12])
         self._notes = Quarantine(str(self._recipe.lake))
@@ -117,7 +121,7 @@ class RunCommits:
     def _report_names(self, committed: Sequence[LedgerEntry]) -> None:
         """Report the copies and moved files among committed entries."""
         for file in self._names_of(committed):
-            if file.same_as is not None:
+            if file.same_as is not None and file.same_as != file.uri:
                 self.report.add_name(file.uri, file.same_as)
 
     def count_duplicates(self, entries: Sequence[LedgerEntry], counts: schemas.Counts) -> None:
@@ -151,6 +155,19 @@ class RunCommits:
         note = self._notes.put(step, *location, text)
         self.report.add_quarantined(note)
         return note
+
+    def quarantine_unlisted(self, problems: Sequence[StorageError]) -> None:
+        """Quarantine files and folders that are left out, of the source or of lists that stages read.
+
+        Removes notes about others, which now can be read.
+        """
+        errors = {one_line(str(error.where)): error for error in problems}
+        for note in self._notes.notes():
+            if note.step == _LISTING and note.source not in errors:
+                self._notes.clear(_LISTING, note.source, note.part)
+        for source, error in errors.items():
+            text = _error_text(error, str(error.where))
+            self.report.add_quarantined(self._notes.put(_LISTING, source, "", text))
 
     def checkpoint_errors(self) -> dict[str, str]:
         """Write checkpoints that are due, since earlier attempts failed; return the errors by table."""
@@ -200,6 +217,7 @@ class RunCommits:
             **totals,
             stored=dict(self._stored + Counter({step: _num_bytes(entries)})),
             quarantined=self.report.num_quarantined,
+            skipped_items=self.report.skipped_items,
         )
 
     def describe_drop(self, table: Table, drop: Drop, generation: int) -> dict[str, Any]:
@@ -227,15 +245,22 @@ class RunCommits:
         *,
         action: Literal["append", "rebuild", "arrival", "optimize"] = "append",
         fingerprint: str | None = None,
+        others: Iterable[ReferenceLake] = (),
     ) -> Describe:
         """Return a function that describes a commit with these counts, called once its entries are known.
 
-        ``fingerprint`` is that of the table, by default the recipe's.
+        ``fingerprint`` is that of the table, by default the recipe's. ``others`` are read as well.
         """
         fields: dict[str, Any] = {"counts": counts, "action": action}
         if fingerprint is not None:
             fields["fingerprint"] = fingerprint
-        return lambda entries, generation: self._record(step, entries, generation, **fields)
+        tables = [table for other in others for table in other.tables()]
+
+        def describe(entries: Sequence[LedgerEntry], generation: int) -> dict[str, Any]:
+            read = self._input_tables(step) + tables
+            return self._record(step, entries, generation, input_tables=read, **fields)
+
+        return describe
 
     def _record(
         self,
@@ -272,13 +297,11 @@ class RunCommits:
         """Return the tables that a step reads, in their current versions."""
         ledgers = ((name, self._ledgers[name]) for name in self._recipe.steps)
         tables = (ledger.table for name, ledger in ledgers if name in SPECS[step].made_from)
-        own = [
+        return [
             schemas.InputTable(name=t.url.rsplit("/", 1)[-1], url=t.url, version=t.version)
             for t in tables
             if t is not None
         ]
-        others = self._others if step == "duplicates" else ()
-        return own + [table for other in others for table in other.tables()]
 
 
 def _num_bytes(entries: Sequence[LedgerEntry]) -> int:

@@ -38,6 +38,7 @@ class RunTracker:
             total=progress.total,
             done_bytes=progress.done_bytes,
             total_bytes=progress.total_bytes,
+            seconds_left=0.0 if progress.done == progress.total else progress.seconds_left,
         )
 
     def state(self) -> RunState | None:

@@ -26,7 +26,7 @@ from etl.lake.table_specs import SPECS
 from etl.lake.vacuums import refuse_during_vacuum
 from etl.lake.work_units import drop_sources, drop_units
 from etl.maintenance.restore_logs import restore_logs
-from etl.recipe.recipe import Recipe
+from etl.recipe.recipe import Recipe, Step
 
 _MAX_ATTEMPTS = 20  # each failure means that another run's commit succeeded
 _PAUSE_SECONDS = 1.0
@@ -44,6 +44,7 @@ class Start:
         self._canonical = recipe.canonical()
         self._drops = drops
         self._different: set[Comparison] = set()
+        self.ledgers: dict[Step, Ledger] = {}
         try:
             self._plan()
         except DamagedLogError:
@@ -51,6 +52,14 @@ class Start:
                 raise
             self._restore_logs()
             self._plan()
+        self.commits = RunCommits(recipe, self.ledgers)
+        self.commits.quarantine_unlisted(self.plan.problems)
+
+    def count_skipped_items(self) -> None:
+        """Count the items that stages leave out of the files that they read."""
+        stages = self._recipe.stages
+        counts = {k: n for stage in stages for k, n in stage.skipped_items().items()}
+        self.commits.report.skipped_items = counts
 
     def _restore_logs(self) -> None:
         """Restore the damaged logs of the lake, so that its tables can be rebuilt."""
@@ -60,15 +69,20 @@ class Start:
             restore_logs(lake, check_logs(lake), lease.check)
 
     def _plan(self) -> None:
-        self.ledgers = open_ledgers(self._recipe)
+        self.ledgers.update(open_ledgers(self._recipe))
         self.plan = plan_work(self._recipe, self.ledgers, self._drops, different=self._different)
         write_moves(str(self._recipe.lake), self.plan.moves)
-        self.commits = RunCommits(self.plan, self.ledgers)
 
-    def add_compared(self, different: Collection[Comparison]) -> None:
-        """Plan again, now that the files in doubt were compared; raises the errors of ``plan_work``."""
-        self._different.update(different)
-        self._plan()
+    def compare(self, compare: CompareFiles) -> None:
+        """Compare the files in doubt and plan again, until none is left that can be read.
+
+        Raises the errors of ``plan_work``.
+        """
+        while doubts := self.plan.doubts:
+            self._different.update(compare(doubts))
+            self._plan()
+            if self.plan.doubts == doubts:
+                return
 
     def plan_postponed(
         self, plan: Plan, unreadable: AbstractSet[str], compare: CompareFiles
@@ -96,14 +110,12 @@ class Start:
                 hint="run again",
             )
 
-    def drop_rows(self, check_run: Callable[[], None]) -> None:
+    def drop_rows(self) -> None:
         """Drop the rows that the plan drops, and plan the rest of the work; without such rows do nothing.
 
-        Each commit of the run first calls ``check_run``. Raises the errors of ``plan_work``, and
-        ConflictError if other runs keep committing.
+        Raises the errors of ``plan_work``, and ConflictError if other runs keep committing.
         """
         for attempt in range(_MAX_ATTEMPTS):
-            self.commits.check_run = check_run
             if not self.plan.starts_epoch:
                 return
             if self.plan.epoch is None and not attempt:  # another process may be starting an epoch

@@ -71,6 +71,8 @@ class StepProgress:
             text_bytes=finished.text_bytes + sum(part.text_bytes for part in parts),
             seconds=time.monotonic() - self._started,
             compile_seconds=finished.compile_seconds + compiling,
+            busy_seconds=(finished.busy_seconds or 0.0) + sum(part.seconds for part in parts),
+            workers=self._run.num_workers,
         )
 
 

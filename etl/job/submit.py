@@ -1,7 +1,9 @@
 """Submit a recipe to a cluster on Kubernetes: its file, and the local files that its stages name."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+import json
+import os
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -36,19 +38,24 @@ class Package:
 
 
 def submit(
-    recipe: Recipe,
+    recipe: Recipe | str | os.PathLike[str],
     cluster: str,
     *,
+    env: Collection[str] = (),
     shipped: Sequence[str] | None = None,
     arguments: Sequence[str] = (),
     report: Callable[[str], None] = ignore,
 ) -> str:
     """Start a driver for a recipe and return its name.
 
-    ``shipped`` is the name of a shipped recipe with its settings, as arguments of ``etl run``. Raises
-    RecipeError if the recipe names local data, and ClusterError if the driver cannot be started or one is
-    running.
+    ``recipe`` is a recipe, its file, or the name of a shipped one. Environment variables, those that ``env``
+    names included (see ``Recipe.load``), are replaced here: the driver gets their values. ``shipped`` is the
+    name of a shipped recipe with its settings, as arguments of ``etl run``. Raises RecipeError if the recipe
+    names local data, and ClusterError if the driver cannot be started or one is running.
     """
+    if shipped is None and isinstance(recipe, str) and is_shipped(recipe):
+        shipped = [recipe]
+    recipe = Recipe.of(recipe, env=env)
     if not cluster.startswith(SCHEME):
         raise ClusterError(
             "a driver is submitted to Kubernetes only", where=cluster, hint="write k8s:FILE"
@@ -78,6 +85,7 @@ def pack(
     # An option has precedence over the environment of the driver, which may name another lake.
     arguments = (f"--lake={recipe.lake}", *arguments)
     inside = Path(pipelines.__file__).parent if shipped is not None else None
+    arguments = (*_own_paths(recipe, inside), *arguments)
     for path in recipe.source.paths:
         if not _is_below(path, inside):
             _refuse_local("the source", path, recipe)
@@ -92,6 +100,23 @@ def pack(
     text = recipe.model_copy(update={"stages": stages}).to_yaml()
     package.add(_RECIPE_KEY, _RECIPE_KEY, text.encode())
     return package
+
+
+def _own_paths(recipe: Recipe, inside: Path | None) -> list[str]:
+    """Return the paths that variables of this machine gave a shipped recipe, as arguments.
+
+    The environment of the driver has other variables.
+    """
+    if inside is None:
+        return []
+    paths: dict[str, str | list[str]] = {"source.path": [*recipe.source.paths]}
+    if recipe.tokenize_stage is not None:
+        paths["tokenize.tokenizer"] = recipe.tokenize_stage.tokenizer
+    return [
+        f"--set={key}={json.dumps(path, ensure_ascii=False)}".replace("${", "$${")
+        for key, path in paths.items()
+        if not any(_is_below(each, inside) for each in ([path] if isinstance(path, str) else path))
+    ]
 
 
 def _pack_stage(stage: Stage, recipe: Recipe, package: Package) -> Stage:

@@ -55,7 +55,8 @@ class ReadSplit:
                 tokens.append(kept)
             share = text_bytes / max(split.work, 1)
             counts = documents.rows, documents.kept, text_bytes
-            log.send(WorkPart(key, share, *counts, clock.compile_seconds))
+            seconds = clock.total_seconds, clock.compile_seconds
+            log.send(WorkPart(key, share, *counts, *seconds))
         document_files = documents.close()
         token_files = tokens.close() if tokens is not None else []
         return WorkResult(
@@ -140,7 +141,8 @@ class TokenizeUnit:
                 text_bytes += new["text"].nbytes
                 tokens.append(new if cuts is None else self._cut(new, cuts))
                 counts = rows, kept, text_bytes
-                log.send(WorkPart(key, rows / unit.rows, *counts, clock.compile_seconds))
+                seconds = clock.total_seconds, clock.compile_seconds
+                log.send(WorkPart(key, rows / unit.rows, *counts, *seconds))
         assert rows == unit.rows, "the row count differs from the log of documents"
         assert rows - kept == len(dropped), "a duplicate does not occur in documents"
         token_files = tokens.close()

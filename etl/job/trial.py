@@ -1,6 +1,7 @@
 """Make a trial of a recipe: a part of its input, and another lake."""
 
 import os
+from collections.abc import Collection
 
 from etl import storage
 from etl.errors import RecipeError
@@ -14,13 +15,15 @@ def make_trial(
     *,
     limit: int | None = None,
     share: float | None = None,
+    env: Collection[str] = (),
 ) -> Recipe:
     """Return the recipe for a part of its input, with a lake beside its own, named ``<lake>-trial``.
 
-    ``limit`` is a number of records, ``share`` a part of the text (see ``Source``). Without a lake, the trial
-    has a folder in the working folder. Raises RecipeError if that lake holds more than a trial.
+    ``limit`` is a number of records, ``share`` a part of the text (see ``Source``), ``env`` that of
+    ``Recipe.load``. Without a lake, the trial has a folder in the working folder. Raises RecipeError if that
+    lake holds more than a trial.
     """
-    recipe = Recipe.of(recipe)
+    recipe = Recipe.of(recipe, env=env)
     lake = f"{recipe.lake.rstrip('/')}-trial" if recipe.lake else f"{recipe.name}-trial"
     url = storage.normalize(lake)
     documents = find_table(storage.join(url, "documents"))

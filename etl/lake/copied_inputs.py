@@ -2,12 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from etl.errors import MismatchError
 from etl.lake.input_log import InputLog
 from etl.lake.ledger_entry import LedgerEntry
-from etl.sources.content import Content
 from etl.sources.parts import KnownPart
 from etl.sources.split import Split
 
@@ -21,7 +19,7 @@ def tell_copies(entries: Sequence[LedgerEntry], inputs: InputLog) -> list[Ledger
     that overlap.
     """
     told: list[LedgerEntry] = []
-    first: dict[tuple[int, str], _Held] = {}  # in these entries, by size and sample
+    held = _held_files(entries, inputs)
     known = inputs.parts({entry.split.identity for entry in entries if entry.split is not None})
     for entry in entries:
         split, content = entry.split, entry.content
@@ -36,32 +34,36 @@ def tell_copies(entries: Sequence[LedgerEntry], inputs: InputLog) -> list[Ledger
         if content is None or split.is_distinct:
             told.append(entry)
             continue
-        held = _find_held(split, content, inputs)
-        if held is None:
-            own = _Held(split.identity, content.rows if split.is_whole else None)
-            held = first.setdefault((split.size, content.sample), own)
-        if held.identity == split.identity:
+        rows = content.rows if split.is_whole else None
+        files = held.setdefault((split.size, content.sample), {})
+        if split.identity in files or not files:
+            files[split.identity] = rows
             told.append(entry)
-        elif split.is_whole and held.rows is not None:
-            if held.rows != content.rows:
-                told.append(entry)
-            else:
-                same = replace(split, identity=held.identity)
-                told.append(replace(entry, data_files=(), split=same, is_name=True))
+        elif rows is not None and rows in files.values():
+            original = next(identity for identity, each in files.items() if each == rows)
+            same = replace(split, identity=original)
+            told.append(replace(entry, data_files=(), split=same, is_name=True))
+        elif rows is not None and None not in files.values():
+            files[split.identity] = rows
+            told.append(entry)
     return told
 
 
-class _Held(NamedTuple):
-    """A file with a certain sample: its identity, and the digest of its rows if it was read as one unit."""
-
-    identity: int
-    rows: int | None
+_Held = dict[tuple[int, str], dict[int, int | None]]
+"""Files by size and sample: by identity the digest of the rows, None if the file was read in parts."""
 
 
-def _find_held(split: Split, content: Content, inputs: InputLog) -> _Held | None:
-    """Return the file of the table that has the sample of a split, if any."""
-    identity = inputs.with_content(split.size, content.sample)
-    return None if identity is None else _Held(identity, inputs.rows_digest(identity, 0, None))
+def _held_files(entries: Sequence[LedgerEntry], inputs: InputLog) -> _Held:
+    """Return the files of the table that have the sizes and samples of entries."""
+    contents = {
+        (entry.split.size, entry.content.sample)
+        for entry in entries
+        if entry.split is not None and entry.content is not None
+    }
+    return {
+        content: {each: inputs.rows_digest(each, 0, None) for each in identities}
+        for content, identities in inputs.with_contents(contents).items()
+    }
 
 
 def _check_input(split: Split, inputs: InputLog, known: Sequence[KnownPart]) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from etl import storage
 from etl.delta.table import Table
+from etl.lake.finished_versions import check_finished
 from etl.lake.ledger import Drop, Ledger
 from etl.lake.open_table import find_table
 from etl.lake.table_specs import SPECS
@@ -22,11 +23,16 @@ DescribeDrop = Callable[[Table, Drop, int], Mapping[str, Any]]
 
 
 def open_lake(lake: str, opened: Iterable[Ledger] = ()) -> dict[str, Ledger]:
-    """Return the ledgers that are open already and those of the other tables, in the order of ``SPECS``."""
+    """Return the ledgers that are open already and those of the other tables, in the order of ``SPECS``.
+
+    Raises DamagedLogError if a table has an older version than when a job last ended.
+    """
     ledgers = {ledger.url.rpartition("/")[2]: ledger for ledger in opened}
     for name in SPECS:
         if name not in ledgers and (table := find_table(storage.join(lake, name))) is not None:
             ledgers[name] = Ledger(table.url, fingerprint="", table=table)
+    versions = {name: led.table.version for name, led in ledgers.items() if led.table is not None}
+    check_finished(lake, versions)
     return {name: ledgers[name] for name in SPECS if name in ledgers}
 
 

@@ -6,8 +6,8 @@ the file is moved, copied or touched.
 """
 
 import hashlib
-from collections.abc import Callable, Collection
-from typing import Final
+from collections.abc import Callable, Collection, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,8 +16,9 @@ from etl.sources.content import SAMPLE_DIGITS, Content
 from etl.sources.parts import KnownPart
 from etl.sources.split import Split
 
-_FILE_DIGITS, _START_DIGITS = 20, 12  # of the 32 in the name of a part
-_SIZE_DIGITS: Final = 32 - SAMPLE_DIGITS
+# Of the 32 hexadecimal digits in the names of a part, and of a content.
+_FILE_DIGITS, _START_DIGITS = 20, 12
+_SIZE_DIGITS, _IDENTITY_DIGITS = 32 - SAMPLE_DIGITS - 12, 12  # the size is that modulo 1 TB
 
 
 def digest(*parts: object) -> str:
@@ -29,6 +30,14 @@ def digest(*parts: object) -> str:
 def int63(hexdigest: str) -> int:
     """Return the first 63 bits of a hash: Delta's versions are signed."""
     return int(hexdigest[:16], 16) >> 1
+
+
+class ReadPart(NamedTuple):
+    """A part of a file that was read, and the digest of its rows."""
+
+    start: int
+    stop: int | None
+    rows: int | None
 
 
 class InputLog:
@@ -65,7 +74,8 @@ class InputLog:
             return True
         listed = self._transactions.get(self._stamp_of(split.real_uri))
         if listed is None:
-            return self.identity_of(split.real_uri) == self.new_identity(split)
+            first = self.hash_identity(split.real_uri, split.fingerprint)
+            return self.identity_of(split.real_uri) == first
         return listed == int63(digest(split.fingerprint))
 
     def parts(self, identities: Collection[int]) -> dict[int, list[KnownPart]]:
@@ -92,19 +102,35 @@ class InputLog:
         """Return the digest of the rows of a part that was read."""
         return self._transactions.get(f"rows:{self._key(identity, start, stop)}")
 
-    def with_sizes(self, sizes: Collection[int]) -> dict[int, dict[str, int]]:
-        """Return the known contents of files of some sizes: by size, the identity for each sample."""
-        prefixes = [bytes.fromhex(f"{size:0{_SIZE_DIGITS}x}") for size in sizes]
-        contents: dict[int, dict[str, int]] = {}
+    def digests(self, identity: int) -> Iterator[ReadPart]:
+        """Yield the parts of a file that the table holds, with the digests of their rows."""
+        for part in self.parts([identity]).get(identity, ()):
+            if part.is_done:
+                rows = self.rows_digest(identity, part.start, part.stop)
+                yield ReadPart(part.start, part.stop, rows)
+
+    def with_sizes(self, sizes: Collection[int]) -> dict[int, list[tuple[str, int]]]:
+        """Return the known contents of files of some sizes: the samples with the identities of the files."""
+        by_digits = {_size_digits(size): size for size in sizes}
+        contents: dict[int, list[tuple[str, int]]] = {}
+        prefixes = [bytes.fromhex(each) for each in by_digits]
         for name, identity in self._transactions.starting_with("content", prefixes):
-            samples = contents.setdefault(int(name[:_SIZE_DIGITS], 16), {})
-            samples[name[_SIZE_DIGITS:]] = identity
+            sample = name[_SIZE_DIGITS:-_IDENTITY_DIGITS]
+            contents.setdefault(by_digits[name[:_SIZE_DIGITS]], []).append((sample, identity))
         return contents
 
-    def with_content(self, size: int, sample: str) -> int | None:
-        """Return the identity of a file of this size and sample that the table holds, if any."""
-        identity = self._transactions.get(f"content:{size:0{_SIZE_DIGITS}x}{sample}")
-        return identity if identity and self.is_live(identity) else None
+    def with_contents(
+        self, contents: Collection[tuple[int, str]]
+    ) -> dict[tuple[int, str], list[int]]:
+        """Return the identities of files that the table holds, by size and sample."""
+        by_digits = {_size_digits(size) + sample: (size, sample) for size, sample in contents}
+        prefixes = [bytes.fromhex(each) for each in by_digits]
+        found: dict[tuple[int, str], list[int]] = {}
+        for name, identity in self._transactions.starting_with("content", prefixes):
+            if self.is_live(identity):
+                content = by_digits[name[:-_IDENTITY_DIGITS]]
+                found.setdefault(content, []).append(identity)
+        return found
 
     def num_identities(self) -> int:
         """Return the number of different files that names refer to, also of files whose rows were dropped."""
@@ -119,17 +145,15 @@ class InputLog:
         if content is not None:
             key = self._key(split.identity, split.start, split.stop)
             described[f"rows:{key}"] = content.rows
-            name = f"content:{split.size:0{_SIZE_DIGITS}x}{content.sample}"
-            first = self._transactions.get(name)
-            if first != split.identity and not (first and self.is_live(first)):
-                described[name] = split.identity
+            which = f"{split.identity:016x}"[-_IDENTITY_DIGITS:]
+            described[f"content:{_size_digits(split.size)}{content.sample}{which}"] = split.identity
         return described
 
     def describe_name(self, split: Split) -> dict[str, int]:
         """Return the transactions by which a file is known under its real URI, as it is listed now."""
         described = {self._name_of(split.real_uri): split.identity}
         stamp = self._stamp_of(split.real_uri)
-        is_first = split.real is None and split.identity == self.new_identity(split)
+        is_first = split.identity == self.hash_identity(split.real_uri, split.fingerprint)
         if split.format != "delta" and (not is_first or self._transactions.get(stamp) is not None):
             described[stamp] = int63(digest(split.fingerprint))
         return described
@@ -149,6 +173,10 @@ class InputLog:
 
     def _prefix_of(self, identity: int) -> str:
         return digest(self._generation, "parts", identity)[:_FILE_DIGITS]
+
+
+def _size_digits(size: int) -> str:
+    return f"{size:0{_SIZE_DIGITS}x}"[-_SIZE_DIGITS:]
 
 
 def _start(part: KnownPart) -> int:

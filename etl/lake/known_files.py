@@ -3,8 +3,7 @@
 A listed file is **known** if its name is, and it is listed as it was when it was last read or compared. That
 costs no request. Any other file may still have content that the lake holds: it was touched, moved or copied.
 A sample of its bytes can only prove it different; otherwise it is a **doubt**, until its rows are compared.
-A small file without a known name is compared once it has been read, before its rows are committed:
-``etl.lake.copied_inputs``.
+What an overlapping run reads at the same time is compared when it is committed: ``etl.lake.copied_inputs``.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -84,22 +83,23 @@ def identify_files(
     doubts: list[Doubt] = []
     differing: list[tuple[Split, int]] = []  # from the rows known by their name
     new: list[Split] = []
-    for each in _sample_unknown(unknown, source, inputs, listed):
-        file, own, same = each.file, each.own, each.same
+    for file, own, same in _sample_unknown(unknown, inputs):
         if own is not None:
-            is_proven = _comparison(file, own) in different or (each.is_sampled and same is None)
-            if not is_proven:
+            if own in same and _comparison(file, own) not in different:
                 doubts.append(Doubt(replace(file, identity=own), is_own=True))
                 continue
             differing.append((file, own))
-        if same is not None and not inputs.is_live(same):
-            same = None
-        keeps = source.copies == "keep" and (same is None or same in listed)
-        if same is not None and not keeps and _comparison(file, same) not in different:
-            doubts.append(Doubt(replace(file, identity=same), is_own=False))
+        live = [each for each in same if inputs.is_live(each)]
+        if source.copies == "keep":  # but a file that was moved is read once
+            live = [each for each in live if each not in listed]
+        candidates = [each for each in live if _comparison(file, each) not in different]
+        if candidates:
+            doubts.append(Doubt(replace(file, identity=candidates[0]), is_own=False))
+            if source.copies == "keep":
+                listed.add(candidates[0])
             continue
         identity = inputs.new_identity(file)
-        is_distinct = keeps or same is not None
+        is_distinct = bool(live) or source.copies == "keep"
         new.append(replace(file, identity=identity, former=own or 0, is_distinct=is_distinct))
     resolved |= {file.real_uri: file for file in new}
     postponed = _find_copies(new, source)
@@ -107,10 +107,12 @@ def identify_files(
         del resolved[uri]
     listed |= {doubt.file.identity for doubt in doubts}
     held = HeldFiles(documents, inputs)
-    changed = held.changed(differing, listed)
+    changing = held.changed(differing, listed)
+    changed = {*changing.values()}
     return KnownFiles(
         files=held.with_addresses(resolved.values()),
-        doubts=doubts,
+        # A file may have become a copy of another one: not before its old rows are dropped.
+        doubts=[doubt for doubt in doubts if doubt.file.real_uri not in changing],
         postponed=postponed,
         changed=changed,
         missing=held.missing(listed, changed),
@@ -144,66 +146,39 @@ def _live(inputs: InputLog, identities: Collection[int]) -> set[int]:
     return {each for each, known in parts.items() if any(part.is_done for part in known)}
 
 
-@dataclass(frozen=True, slots=True)
-class _Unknown:
-    """A listed file that is not known as it is: the identity that its name has, and that of a similar file.
-
-    A file whose size differs from that of all that were read counts as sampled.
-    """
-
-    file: Split
-    own: int | None
-    same: int | None = None  # a file that was read, with the same size and sample
-    is_sampled: bool = True
-
-
 def _sample_unknown(
-    unknown: Sequence[tuple[Split, int | None]],
-    source: Source,
-    inputs: InputLog,
-    listed: AbstractSet[int],
-) -> Iterator[_Unknown]:
-    """Yield the files with those that have the same sample; sample as few as possible.
+    unknown: Sequence[tuple[Split, int | None]], inputs: InputLog
+) -> Iterator[tuple[Split, int | None, Sequence[int]]]:
+    """Yield the files, each with the identity of its name and those of files read with the same sample.
 
-    A new file is sampled if it may have been moved, or was or will be read in parts: the rows of another one
-    are compared when they have been read.
+    Only a file with the size of one that was read is sampled. One that cannot be read is perhaps unchanged.
     """
     for chunk in _chunks(unknown):
         contents = inputs.with_sizes({file.size for file, _ in chunk})
-        parts = inputs.parts({each for same in contents.values() for each in same.values()})
-        early = {each for each, known in parts.items() if each not in listed or len(known) > 1}
-        wanted = [
-            file
-            for file, own in chunk
-            if file.size in contents
-            and (
-                own is not None
-                or file.work > source.split_bytes
-                or not early.isdisjoint(contents[file.size].values())
-            )
-        ]
-        samples = _samples(wanted)
+        samples = _samples([file for file, _ in chunk if file.size in contents])
         for file, own in chunk:
             sample = samples.get(file.real_uri, "")
-            same = None if sample is None else contents.get(file.size, {}).get(sample)
-            yield _Unknown(file, own, same, is_sampled=sample is not None)
+            same = [each for known, each in contents.get(file.size, ()) if known == sample]
+            yield file, own, same if sample is not None or own is None else [own]
 
 
 def _find_copies(files: Iterable[Split], source: Source) -> list[str]:
-    """Return the real URIs of new files that may be copies of others, and will be read in parts."""
+    """Return the real URIs of new files that may be copies of others, which come first."""
     if source.copies == "keep":
         return []
-    large: dict[int, list[Split]] = {}
+    sizes: dict[int, list[Split]] = {}
     for file in files:
-        if file.work > source.split_bytes and not file.is_distinct:
-            large.setdefault(file.size, []).append(file)
-    similar = [file for group in large.values() if len(group) > 1 for file in group]
-    seen: set[tuple[int, str]] = set()
+        if not file.is_distinct:
+            sizes.setdefault(file.size, []).append(file)
+    similar = [file for group in sizes.values() if len(group) > 1 for file in group]
+    samples = _samples(similar)
+    seen: set[tuple[int, str | None]] = set()
     copies = []
-    for file, sample in zip(similar, _samples(similar).values(), strict=True):
+    for file in similar:
+        sample = samples[file.real_uri]
         if sample is not None and (file.size, sample) in seen:
             copies.append(file.real_uri)
-        seen.add((file.size, sample or ""))
+        seen.add((file.size, sample))
     return copies
 
 
@@ -256,17 +231,17 @@ class HeldFiles:
 
     def changed(
         self, differing: Sequence[tuple[Split, int]], listed: AbstractSet[int]
-    ) -> AbstractSet[str]:
-        """Return the addresses of files with other content now.
+    ) -> dict[str, str]:
+        """Return the addresses of files with other content now, by real URI.
 
         A copy or a moved file that has other content is a new file if the old content is listed.
         """
         if not differing:
-            return frozenset()
+            return {}
         addresses = self.by_identity()
         found = ((file, own, addresses.get(own)) for file, own in differing)
         return {
-            address
+            file.real_uri: address
             for file, own, address in found
             if address is not None and (address == file.uri or own not in listed)
         }

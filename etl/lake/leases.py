@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from etl import storage
 from etl.errors import StorageError, TableError, WriteError
+from etl.lake.finished_versions import record_finished
 from etl.lake.run_state import RunState
 from etl.storage import checked_json
 
@@ -81,7 +82,7 @@ class HeldLease:
         self._state = state
         self._versions = dict(versions or {})
         self.key = uuid.uuid4().hex[:12]
-        self._lake = lake
+        self.lake = lake
         self._uri = storage.join(lake, _FOLDER, f"{kind}-{self.key}.json")
         self._is_expired = False
         try:
@@ -142,11 +143,14 @@ def hold_lease(
 ) -> Iterator[HeldLease]:
     """Hold a lease on a lake inside a ``with`` block; a thread renews it, and calls ``state`` for that.
 
-    The job calls ``check`` before each commit. Raises WriteError if the lake is not writable.
+    The job calls ``check`` before each commit. When it ends without an error, the versions that it has left
+    are recorded (``finished_versions``). Raises WriteError if the lake is not writable.
     """
     lease = HeldLease(storage.normalize(lake), kind, state)
     done = threading.Event()
-    renewer = threading.Thread(target=_renew, args=(lease, done), daemon=True)
+    renewer = threading.Thread(
+        target=_renew, args=(lease, done), name="tokenlake-lease", daemon=True
+    )
     renewer.start()
     try:
         yield lease
@@ -155,6 +159,8 @@ def hold_lease(
         with suppress(StorageError):
             _end(lease, renewer, done)
         raise
+    with suppress(StorageError):  # the job is done; the next one records its versions, too
+        record_finished(lease.lake)
     _end(lease, renewer, done)
 
 

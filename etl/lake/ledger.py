@@ -12,7 +12,8 @@ these kinds of ``txn``:
                           address (``etl.lake.input_log``); 0: its rows were dropped
 - ``stamp:<hash>``        the fingerprint (63 bits) that the file with a name had when it was last compared,
                           if it is not the one in its identity
-- ``content:<size><sample>``  the identity of an input file, by its size (12 digits) and its sample (20)
+- ``content:<hash>``      the identity of an input file, by its size (10 digits), its sample (10 digits) and
+                          the identity (12 digits)
 - ``part:<hash><start>``  a unit of work that is a part of an input file: where the part ends, 0 for the end
                           of the file. The hash is that of the identity (20 digits), the start has 12 digits
 - ``rows:<key>``          the digest of the input rows of a unit of work
@@ -290,8 +291,12 @@ class Ledger:
         transactions |= {"epoch": epoch, "generation": generation}
         if self.table is not None and self.table.is_remains and not drop.is_void:
             transactions["recipe"] = int63(self.fingerprint)
-        if drop.is_undo:  # the files are again those that our commits have made
-            transactions["live_files"] = self._transactions.get("live_files") or 0
+        if (
+            drop.is_undo and self.table is not None
+        ):  # the files are those that our commits have made
+            live = {file["path"] for file in self.table.files("path")}.difference(drop.paths)
+            live.update(file.path for entry in drop.add for file in entry.data_files)
+            transactions["live_files"] = _hash_paths(live)
         if drop.is_void:
             transactions |= {"recipe": 0, "live_files": 0}
         if drop.rebuild is not None:

@@ -59,7 +59,7 @@ def name_record(split: Split, address: str | None) -> schemas.InputFile:
         fingerprint=split.fingerprint,
         rows=0,
         version=split.version,
-        same_as=None if address in (None, split.uri) else address,
+        same_as=split.uri if address is None else address,
     )
 
 

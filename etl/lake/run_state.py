@@ -10,7 +10,8 @@ class RunState:
     """The planned totals of a run, and the progress of its present step.
 
     ``done`` and ``total`` are units of work of the step: splits, or the kept rows of splits. Their bytes are
-    those of the files that the step reads. ``seconds`` have passed since the step began.
+    those of the files that the step reads. ``seconds`` have passed since the step began; the rest takes about
+    ``seconds_left``, None if that is unknown.
     """
 
     run_id: str
@@ -24,6 +25,7 @@ class RunState:
     done_bytes: int = 0
     total_bytes: int = 0
     seconds: float = 0.0
+    seconds_left: float | None = None
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
@@ -38,20 +40,3 @@ class RunState:
     def bytes_per_second(self) -> float | None:
         """The rate of the step; None if nothing is done."""
         return self.done_bytes / self.seconds if self.done_bytes and self.seconds else None
-
-    @property
-    def seconds_left(self) -> float | None:
-        """The time that the rest of the step takes at its rate until now; None if nothing is done.
-
-        >>> state = RunState(run_id="", recipe="", splits=4, input_bytes=80, units=0)
-        >>> RunState(**{**state.to_json(), "done": 1, "total": 4, "seconds": 2.0}).seconds_left
-        6.0
-        """
-        if self.step is not None and not self.total:
-            return 0.0
-        done, total = self.done, self.total
-        if self.done_bytes and self.total_bytes >= self.done_bytes:
-            done, total = self.done_bytes, self.total_bytes
-        if not done:
-            return None
-        return self.seconds * (total - done) / done

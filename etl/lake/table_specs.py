@@ -66,7 +66,7 @@ DUPLICATES: Final = TableSpec(
     schema=_duplicates_schema,
     layout=Layout(
         statistics=("source", "row", "file", "kind"),
-        lookup=("source", "file"),
+        lookup=("source", "file", "kind"),
         dictionary=("source", "keeper_source", "kind", "file"),
     ),
     made_from=("documents",),

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from etl import schemas
+from etl.delta.log_segment import ranges
 from etl.delta.table import Table
 from etl.html.card import Card, cards_html
 from etl.html.grid import make_grid
@@ -32,13 +33,19 @@ class Version:
 
 
 class History(list[Version]):
-    """The versions of a table, newest first; a notebook shows them as a table."""
+    """The versions of a table, newest first; a notebook shows them as a table.
+
+    ``newest`` is the version of the table, which may have lost the log entries of some versions.
+    """
+
+    newest: int = -1
 
     def _repr_html_(self) -> str:
         """Return the versions as HTML, for notebooks."""
         header = ("version", "rows", "kept", "rejected", "tokens")
+        grid = make_grid("Versions", header, self, _cells)
         return cards_html(
-            Card(title="History", grids=[make_grid("Versions", header, self, _cells)])
+            Card(title="History", text="\n".join(lost_entries(self, self.newest)), grids=[grid])
         )
 
 
@@ -57,7 +64,10 @@ def history(table_url: str) -> History:
 
     Raises TableError if the table does not exist, or was written in another format version.
     """
-    return History(stream_versions(open_table(table_url)))
+    table = open_table(table_url)
+    versions = History(stream_versions(table))
+    versions.newest = table.version
+    return versions
 
 
 def read_versions(table: Table) -> list[Version]:
@@ -68,6 +78,20 @@ def read_versions(table: Table) -> list[Version]:
 def stream_versions(table: Table) -> Iterator[Version]:
     """Yield the versions of an open table up to its own, newest first, without holding them."""
     return (_version(info, table.url) for info in table.history())
+
+
+def lost_entries(versions: Sequence[Version], newest: int) -> list[str]:
+    """Return a line for each range of versions, up to the newest, whose log entries are gone."""
+    known = {each.version for each in versions}
+    return [
+        f"the log {'entry' if first == last else 'entries'} of {_range(first, last)} "
+        f"{'is' if first == last else 'are'} gone: the commits are missing here"
+        for first, last in ranges(v for v in range(newest + 1) if v not in known)
+    ]
+
+
+def _range(first: int, last: int) -> str:
+    return f"version {first}" if first == last else f"versions {first} to {last}"
 
 
 def latest_record(versions: Sequence[Version]) -> schemas.Lineage | None:
@@ -94,13 +118,19 @@ class LiveInputs:
     def __init__(self) -> None:
         self.generation: int | None = None  # None: no record was added
         self._files: dict[str, tuple[int, str, int, int | None]] = {}  # the fields after ``uri``
+        self.names: dict[str, list[schemas.InputFile]] = {}
+        """The other names of files by address, and the times with which they were listed, oldest first."""
 
     def add(self, record: schemas.Lineage) -> None:
         """Add the record of the next commit."""
         if record.generation != self.generation:
             self.generation = record.generation
             self._files.clear()
+            self.names.clear()
         for file in record.input_files:
+            if file.same_as is not None:
+                self.names.setdefault(file.same_as, []).append(file)
+                continue
             before = self._files.pop(file.uri, None)
             if file.fingerprint:
                 rows = file.rows + (before[2] if before is not None else 0)
@@ -110,23 +140,29 @@ class LiveInputs:
         """Return the rows of each input file by URI."""
         return {uri: rows for uri, (_, _, rows, _) in self._files.items()}
 
+    def recorded(self, address: str) -> list[schemas.InputFile]:
+        """Return a file by all its names, the newest first."""
+        first = [self._file(address)] if address in self._files else []
+        return [*reversed(self.names.get(address, ())), *first]
+
     def files(self) -> dict[str, schemas.InputFile]:
         """Return the input files by URI, each with all rows read from it."""
-        return {
-            uri: schemas.InputFile(
-                uri=uri, size=size, fingerprint=fingerprint, rows=rows, version=version
-            )
-            for uri, (size, fingerprint, rows, version) in sorted(self._files.items())
-        }
+        return {uri: self._file(uri) for uri in sorted(self._files)}
+
+    def _file(self, uri: str) -> schemas.InputFile:
+        size, fingerprint, rows, version = self._files[uri]
+        return schemas.InputFile(
+            uri=uri, size=size, fingerprint=fingerprint, rows=rows, version=version
+        )
 
 
-def live_inputs(versions: Sequence[Version]) -> dict[str, schemas.InputFile]:
-    """Return the input files behind the rows of a table by URI; ``versions`` are newest first."""
+def live_inputs(versions: Sequence[Version]) -> LiveInputs:
+    """Return the input files behind the rows of a table; ``versions`` are newest first."""
     inputs = LiveInputs()
     for version in reversed(versions):
         if version.lineage is not None:
             inputs.add(version.lineage)
-    return inputs.files()
+    return inputs
 
 
 def added_in(table: Table, path: str, candidates: Sequence[Version]) -> Version | None:

@@ -1,8 +1,8 @@
-"""Vacuums and what they may not delete: whoever needs files of an old version looks for their records.
+"""Find the vacuums that delete files of a version: a job that needs them looks for the records of vacuums.
 
 A vacuum announces the versions that lose files, reads again what is needed, decides, and only then deletes.
-Who makes a version needed writes that first, and then looks for records of it. So one of the two sees the
-other: see "Deleting files" in docs/explanation/exactly-once.md.
+A job that makes a version needed writes that first, and then looks for records of it. So one of the two sees
+the other: see "Deleting files" in docs/explanation/exactly-once.md.
 """
 
 from datetime import datetime

@@ -107,4 +107,5 @@ class WorkPart(NamedTuple):
     rows: int
     kept: int
     text_bytes: int
+    seconds: float  # without those in which kernels were compiled
     compile_seconds: float

@@ -16,6 +16,7 @@ from etl.compact_collections import PackedKeySet
 from etl.delta.log_damage import LogDamage, open_remains, remove_log, set_aside
 from etl.delta.table import Table
 from etl.lake.epochs import drop_all, open_lake, start_epoch
+from etl.lake.finished_versions import forget_finished
 from etl.lake.ledger import Drop, Ledger
 from etl.lake.lineage_record import maintenance_record
 from etl.lake.table_specs import SPECS
@@ -39,6 +40,7 @@ def restore_logs(lake: str, logs: Logs, check_lease: Callable[[], None]) -> None
             Table.open(log.url).checkpoint()
         elif recipe is None:  # no rows were ever committed
             remove_log(log)
+            forget_finished(lake)
         else:
             damaged[name] = _open(name, log, logs, recipe)
     if not damaged:

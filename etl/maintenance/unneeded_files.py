@@ -174,7 +174,7 @@ class _Log:
     @classmethod
     def newest(cls, url: str, before: "_Log | None") -> "_Log | None":
         """Return the newest log of a table, or the one that was read before if it is that."""
-        table = find_table(url)
+        table = find_table(url) if before is None else before.table.newest()
         if table is None:
             return None
         return before if before and before.table.version == table.version else cls(table)

@@ -32,6 +32,7 @@ from etl.delta.table import Table
 from etl.delta.vacuum_records import VacuumRecord
 from etl.errors import ConflictError, StorageError, TableError
 from etl.lake import leases, releases, scratch
+from etl.lake.finished_versions import check_finished
 from etl.lake.missing_tables import no_lake_error
 from etl.lake.table_specs import SPECS
 from etl.maintenance.unneeded_files import ListedFiles, Needs, Unneeded, find_uploads
@@ -74,7 +75,8 @@ def vacuum(lake: str, *, retain: timedelta = RETAIN, delete: bool = False) -> Va
 
     Versions that lose files are first recorded beside their table, and opening one raises an error that
     names the vacuum. Raises TableError if the lake does not exist, if the retention is too short, or if the
-    lease of the vacuum expires; ConflictError if another vacuum or a repair of the lake is running.
+    lease of the vacuum expires; ConflictError if another vacuum or a repair of the lake is running;
+    DamagedLogError if a table has lost its newest versions.
     """
     url = storage.normalize(lake)
     if retain < MIN_RETAIN:
@@ -86,11 +88,13 @@ def vacuum(lake: str, *, retain: timedelta = RETAIN, delete: bool = False) -> Va
     names = [name for name in SPECS if Table.exists(storage.join(url, name))]
     if not names:
         raise no_lake_error(url)
+    check_finished(url)  # the files of versions that a backup may bring back were never committed
     if not delete:  # so this machine's clock is good enough
         listed = _list(url, names)
         needs = _read_needs(url, retain, None)
         return _result(url, needs, [each.unneeded(needs) for each in listed], deleted=False)
     with leases.hold_lease(url, "vacuum") as lease:
+        _refuse_others(url, lease)
         return _Deletion(url, retain, lease).run(_list(url, names))
 
 
@@ -101,19 +105,21 @@ def _list(lake: str, names: Sequence[str]) -> list[ListedFiles]:
 
 
 def _read_needs(lake: str, retain: timedelta, own: leases.HeldLease | None) -> Needs:
-    """Return what needs files; raise ConflictError if a job runs beside which ``own`` must not delete any."""
+    """Return what needs files; ``own`` is the lease of the vacuum."""
     now = datetime.now(UTC) if own is None else own.now()
-    others = [
-        other for other in leases.active_leases(lake, now) if own is None or other.key != own.key
-    ]
-    excluded = next((other.kind for other in others if other.kind in _EXCLUDED), None)
-    if own is not None and excluded is not None:
-        what = f"{'another' if excluded == own.kind else 'a'} {excluded} of this lake is running"
-        raise ConflictError(what, where=lake, hint="retry when it has finished")
-    jobs = [other for other in others if other.kind != "vacuum"]
+    jobs = [other for other in leases.active_leases(lake, now) if other.kind != "vacuum"]
     # A job that names versions needs no other files, however long it runs.
     horizon = min([now - retain, *(job.since for job in jobs if not job.versions)])
     return Needs(horizon=horizon, jobs=jobs, releases=releases.list_releases(lake))
+
+
+def _refuse_others(lake: str, own: leases.HeldLease) -> None:
+    """Raise ConflictError if another vacuum or a repair runs; one that starts later sees this vacuum."""
+    for other in leases.active_leases(lake, own.now()):
+        if other.kind in _EXCLUDED and other.key != own.key:
+            article = "another" if other.kind == own.kind else "a"
+            what = f"{article} {other.kind} of this lake is running"
+            raise ConflictError(what, where=lake, hint="retry when it has finished")
 
 
 class _Deletion:

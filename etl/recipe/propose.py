@@ -189,9 +189,8 @@ def _source_lines(facts: SourceFacts) -> Iterator[str]:
     if source.format is not None:
         yield f"  format: {source.format}  # guessed from the content"
     if any(each.columns for each in facts.formats):
-        columns = {"text": source.columns.text, "id": source.columns.id, "url": source.columns.url}
-        known = {name: column for name, column in columns.items() if column is not None}
-        if missing := [name for name in columns if name not in known]:
+        known = source.columns.known
+        if missing := [name for name in ("id", "url") if name not in known]:
             yield from _comment(f"No column was found for: {', '.join(missing)}.", indent=2)
         yield f"  columns: {_scalar(known)}"
     for each in facts.lacking_text:

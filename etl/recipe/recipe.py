@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, Literal, Self, get_args
@@ -99,19 +99,28 @@ class Recipe(Settings):
         return names_in(cls, location)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], *, settings: Sequence[str] = ()) -> "Recipe":
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        settings: Sequence[str] = (),
+        env: Collection[str] = (),
+    ) -> "Recipe":
         """Read a recipe file, or the shipped recipe of that name, and override settings.
 
         Paths in the file are relative to its folder. ``settings`` are ``key=value`` pairs with dotted
-        keys (``gopher_quality.min_words=80``); paths in them are relative to the working folder. Raises
-        RecipeError with file and line.
+        keys (``gopher_quality.min_words=80``); paths in them are relative to the working folder. ``env``
+        names environment variables that paths may contain as ``${NAME}``; HOME and those whose names begin
+        with ``TOKENLAKE_`` are always allowed. Raises RecipeError with file and line.
         """
-        return cls._from_file(RecipeFile.read(path), settings)
+        return cls._from_file(RecipeFile.read(path), settings, env)
 
     @classmethod
-    def of(cls, recipe: "Recipe | str | os.PathLike[str]") -> "Recipe":
+    def of(
+        cls, recipe: "Recipe | str | os.PathLike[str]", *, env: Collection[str] = ()
+    ) -> "Recipe":
         """Return a recipe as it is, or ``load`` that of a path or name."""
-        return recipe if isinstance(recipe, Recipe) else cls.load(recipe)
+        return recipe if isinstance(recipe, Recipe) else cls.load(recipe, env=env)
 
     @classmethod
     def recorded(
@@ -126,12 +135,14 @@ class Recipe(Settings):
         return cls._from_file(RecipeFile.of({**canonical, "stages": stages}, where), settings)
 
     @classmethod
-    def _from_file(cls, file: RecipeFile, settings: Sequence[str]) -> "Recipe":
+    def _from_file(
+        cls, file: RecipeFile, settings: Sequence[str], env: Collection[str] = ()
+    ) -> "Recipe":
         data = {**file.data, "stages": [parse_stage(stage) for stage in file.stages()]}
-        data = resolve_paths(expand_variables(data), file.folder)
+        data = resolve_paths(expand_variables(data, env), file.folder)
         for setting in settings:
             override(data, setting)
-        data = expand_variables(data)
+        data = expand_variables(data, env)
         try:
             return cls.model_validate(data)
         except ValidationError as error:

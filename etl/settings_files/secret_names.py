@@ -1,17 +1,12 @@
-"""Tell by its name whether an environment variable may hold a secret, such as HF_TOKEN."""
+"""Tell by its name whether an environment variable may hold a secret: all may, except known ones."""
 
-import re
-from typing import Final
-
-_SECRET: Final = re.compile(
-    r"SECRET|PASSWORD|PASSWD|CREDENTIAL|CONNECTION_STRING|(?:TOKEN|KEY)S?(?:_|$)", re.IGNORECASE
-)
+from collections.abc import Collection
 
 
-def may_be_secret(name: str) -> bool:
-    """Return whether the name of an environment variable says that it holds a secret.
+def may_be_secret(name: str, known: Collection[str] = ()) -> bool:
+    """Return whether a variable is not HOME, does not begin with TOKENLAKE_, and is not in ``known``.
 
-    >>> may_be_secret("AWS_ACCESS_KEY_ID"), may_be_secret("TOKENLAKE_LAKE")
-    (True, False)
+    >>> may_be_secret("DATABASE_URL"), may_be_secret("TOKENLAKE_LAKE"), may_be_secret("CORPUS", ["CORPUS"])
+    (True, False, False)
     """
-    return _SECRET.search(name) is not None
+    return name != "HOME" and not name.startswith("TOKENLAKE_") and name not in known

@@ -5,7 +5,7 @@ value that is not text (a number, a date) has at most 100 characters: Python tak
 million digits. An integer has 64 bits. A recipe at these limits is read in 6 s (measured).
 """
 
-import json
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -61,7 +61,9 @@ class YamlFile:
     @classmethod
     def of(cls, data: Mapping[str, Any], where: str) -> Self:
         """Create a file from data; errors name ``where`` in place of a path."""
-        root = yaml.compose(json.dumps(data), Loader=_LOADER)
+        # Not JSON, which has two escapes for a character that YAML writes as one.
+        text = yaml.safe_dump(dict(data), default_flow_style=True, width=sys.maxsize)
+        root = yaml.compose(text, Loader=_LOADER)
         assert isinstance(root, yaml.MappingNode)
         return cls(Path(where), root, dict(data))
 

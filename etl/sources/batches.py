@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from etl.schemas import RAW
 from etl.sources.records import MAX_ROWS
 
-_BOUNDED = ("text", "id", "url", "metadata")
+_BOUNDED = ("text", "id", "url", "metadata", "media_type")
 
 
 def check_texts(table: pa.Table, max_text_bytes: int) -> pa.Table:

@@ -15,9 +15,9 @@ def columns_to_read(source: Source, names: Iterable[str], split: Split) -> list[
     may lack a column, which is then null: the table's schema was checked earlier.
     """
     names = list(names)
-    columns, unique = source.columns, list(dict.fromkeys(names))
-    wanted = [name for name in (columns.text, columns.id, columns.url) if name is not None]
-    wanted += [] if source.metadata == "all" else source.metadata
+    unique = dict.fromkeys(names)
+    used = source.columns.known.values()
+    wanted = dict.fromkeys([*used, *(() if source.metadata == "all" else source.metadata)])
     missing = [name for name in wanted if name not in unique and split.format != "delta"]
     if missing:
         raise SourceError(
@@ -25,7 +25,7 @@ def columns_to_read(source: Source, names: Iterable[str], split: Split) -> list[
             where=split.uri,
             hint=nearest_names(missing[0], unique),
         )
-    chosen = unique if source.metadata == "all" else [name for name in unique if name in wanted]
+    chosen = [name for name in unique if source.metadata == "all" or name in wanted]
     counts = Counter(names) if len(unique) < len(names) else {}
     repeated = [name for name in chosen if counts.get(name, 1) > 1]
     if repeated:

@@ -12,8 +12,8 @@ import xxhash
 
 from etl import storage
 
-SAMPLE_DIGITS: Final = 20
-"""The hexadecimal digits of a sample."""
+SAMPLE_DIGITS: Final = 10
+"""The hexadecimal digits of a sample: a file is taken for one of a million others once in a million times."""
 
 _BLOCK_BYTES = (
     64 << 10

@@ -185,7 +185,8 @@ def _guess_format(paths: Sequence[str]) -> Format | None:
     for path in paths:
         if storage.is_folder(storage.join(storage.normalize(path), "_delta_log")):
             return None
-        for file in islice(storage.find_files(path), _FILES_PER_FORMAT):
+        problems: list[StorageError] = []  # for the run to report
+        for file in islice(storage.find_files(path, problems.append), _FILES_PER_FORMAT):
             if detect_format(file.uri) is not None:
                 return None
             if (format_ := sniff_format(file.uri)) is not None:
@@ -196,11 +197,11 @@ def _guess_format(paths: Sequence[str]) -> Format | None:
 def _peek_all(files: Sequence[Split], max_records: int) -> list[Record]:
     """Return the first records of files; raise the error of the first one if none can be read."""
     records: list[Record] = []
-    errors: list[SourceError | StorageError] = []
+    errors: list[SourceError] = []
     for file in files:
         try:
             records += peek(file, max_records)
-        except (SourceError, StorageError) as error:
+        except SourceError as error:
             errors.append(error)
     if errors and len(errors) == len(files):
         raise errors[0]

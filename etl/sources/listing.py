@@ -12,9 +12,10 @@ from itertools import islice
 
 from etl import storage
 from etl.delta.moved_rows import Move
-from etl.errors import SourceError, nearest_names
+from etl.errors import SourceError, StorageError, nearest_names
 from etl.sources.formats import FORMATS, delta, detect_format
 from etl.sources.formats.delta import ReadBefore
+from etl.sources.owners import Owners
 from etl.sources.parts import KnownPart, is_complete
 from etl.sources.settings import Source
 from etl.sources.split import Format, Split
@@ -33,11 +34,14 @@ class SourceListing:
 
     ``removed`` has, by URI, what happened to each file whose rows are no longer in a table: "were removed
     from ...". ``moves`` has, by the id of a table, moves of rows to be kept for the next listing.
+    ``problems`` are the errors of files and folders that cannot be listed: names that are not UTF-8, pipes,
+    links that lead nowhere.
     """
 
     files: Sequence[Split]
     removed: Mapping[str, str]
     moves: Mapping[str, Sequence[Move]]
+    problems: Sequence[StorageError] = ()
 
 
 ReadParts = Callable[[Collection[int]], Mapping[int, Sequence[KnownPart]]]
@@ -49,30 +53,46 @@ def _never_read(_identities: Collection[int]) -> Mapping[int, Sequence[KnownPart
 
 
 def list_splits(source: Source) -> Iterator[Split]:
-    """Return all splits of a source that no file was read from; see ``list_source`` and ``cut_files``."""
-    return cut_files(list_source(source).files, source)
+    """Return all splits of a source that no file was read from; see ``list_source`` and ``cut_files``.
+
+    Raises the first of the problems, too, since there is no lake to record them.
+    """
+    listing = list_source(source)
+    if listing.problems:
+        raise listing.problems[0]
+    return cut_files(listing.files, source)
 
 
-def list_source(source: Source, before: ReadBefore | None = None) -> SourceListing:
+def list_source(
+    source: Source, before: ReadBefore | None = None, *, lake: str | None = None
+) -> SourceListing:
     """Return the files of a source, in the order of its paths, then by URI. No file is opened.
 
     A file that is reached by several names is listed once. Of a Delta table, these are its data files, or
     older files with the same rows if files read before were compacted since; files that were read completely
-    may be left out. Raises SourceError if a path matches no file, if the format of a file is unknown, or if
-    a Delta table cannot be read; StorageError if a URL cannot be listed.
+    may be left out. The files of lakes are left out, also those of ``lake``, which is written and may not
+    exist yet.
+
+    Raises SourceError if a path matches no file, if the format of a file is unknown, if a Delta table cannot
+    be read, or if a file is one of a Delta table; RecipeError if the lake is inside a Delta table;
+    StorageError if a URL cannot be listed, or has nothing but problems.
     """
+    owners = Owners(lake)
+    owners.check_lake()
     files: dict[str, Split] = {}  # by real URI
     removed: dict[str, str] = {}
     moves: dict[str, Sequence[Move]] = {}
+    problems: list[StorageError] = []
     tables = 0
     for path in source.paths:
         if source.format == "delta" or (source.format is None and _is_table(path)):
+            owners.check_table(path)
             table, tables = delta.list_table(path, source, before), tables + 1
             listed: Iterable[Split] = table.files
             removed |= table.removed
             moves |= table.moves
         else:
-            listed = _list_files(path, source)
+            listed = _list_files(path, source, owners, problems)
         for split in listed:
             files.setdefault(split.real_uri, split)
     if source.version is not None and not tables:
@@ -105,14 +125,16 @@ def cut_files(
 def list_files(paths: Sequence[str], format_: Format | None = None) -> list[Split]:
     """Return the files that paths name, each as one split, without opening them.
 
-    Unlike ``list_splits``, it needs no names of columns. Raises the same errors.
+    Unlike ``list_splits``, it needs no names of columns, and leaves out what cannot be listed. Raises the
+    errors of ``list_source``.
     """
     files: dict[str, Split] = {}
+    owners = Owners(lake=None)
     for path in paths:
         if format_ == "delta" or (format_ is None and _is_table(path)):
             listed: Iterable[Split] = delta.list_live_files(path)
         else:
-            listed = _list_files(path, Source(path=path, format=format_))
+            listed = _list_files(path, Source(path=path, format=format_), owners, [])
         files |= {split.uri: split for split in listed}
     return [*files.values()]
 
@@ -161,11 +183,18 @@ def _cut_files(
                 yield from pieces
 
 
-def _list_files(path: str, source: Source) -> Iterator[Split]:
-    files = storage.find_files(path)
-    if not files:
+def _list_files(
+    path: str, source: Source, owners: Owners, problems: list[StorageError]
+) -> Iterator[Split]:
+    """Yield the files of a path, each as one split; add the errors of those that cannot be listed."""
+    before = len(problems)
+    listing = storage.list_pattern(path, problems.append)
+    if not listing.files and len(problems) > before:
+        raise problems[before]
+    if not listing.files:
         raise SourceError("no files found", where=path, hint=_hint_for_missing(path))
-    for file, real in zip(files, storage.real_uris(file.uri for file in files), strict=True):
+    files = list(owners.input_files(path, listing))
+    for file, real in zip(files, listing.locations(file.uri for file in files), strict=True):
         name = source.format or detect_format(file.uri)
         if name is None:
             raise SourceError(

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from etl import storage
-from etl.errors import SourceError, error_line
-from etl.sources.formats import byte_lines
+from etl.errors import SourceError, StorageError, error_line
+from etl.sources.formats import byte_lines, json_array, jsonl
 from etl.sources.split import Format, Split, split_compression
 
 _READ_BYTES: Final = 1 << 18  # of lines and compressed files; chosen here
@@ -24,6 +24,7 @@ _MAGIC: Final[Mapping[bytes, Format]] = {
     b"ARROW1": "arrow",
     b"WARC/": "warc",
     b"{": "jsonl",
+    b"[": "jsonl",
 }
 
 Record = Mapping[str, Any]
@@ -32,8 +33,8 @@ Record = Mapping[str, Any]
 def peek(file: Split, max_records: int) -> list[Record]:
     """Return the first records of a file as Python values by column; none of a format without columns.
 
-    Records that cannot be read are left out. Raises SourceError if the file does not have its format, and
-    StorageError if it cannot be read at all.
+    Records that cannot be read are left out. Raises SourceError if the file cannot be read or does not have
+    its format.
     """
     try:
         with storage.open_input(file.uri) as opened:
@@ -43,14 +44,15 @@ def peek(file: Split, max_records: int) -> list[Record]:
                 case "arrow":
                     records = _from_arrow(opened, max_records)
                 case "jsonl":
-                    records = _from_lines(opened, file)
+                    records = _from_json(opened, file)
                 case "csv":
                     records = _from_csv(opened, file)
                 case _:
                     records = iter(())
             return [*islice(records, max_records)]
-    except (pa.ArrowException, OSError, UnicodeDecodeError, csv.Error) as error:
-        what = f"cannot be read as {file.format} ({error_line(error)})"
+    except (pa.ArrowException, OSError, StorageError, UnicodeDecodeError, csv.Error) as error:
+        why = error.what if isinstance(error, StorageError) else error_line(error)
+        what = f"cannot be read as {file.format} ({why})"
         hint = "rename the file if its extension is wrong, or leave it out"
         raise SourceError(what, where=file.uri, hint=hint) from error
 
@@ -63,7 +65,7 @@ def sniff_format(uri: str) -> Format | None:
 
 
 def _from_parquet(opened: pa.NativeFile, max_records: int, file: Split) -> Iterator[Record]:
-    content = pq.ParquetFile(opened, pre_buffer=False)
+    content = pq.ParquetFile(opened, pre_buffer=False, page_checksum_verification=True)
     for batch in content.iter_batches(batch_size=max_records, use_threads=False):
         for record in _records(batch):
             yield {**record, **dict(file.partition)}
@@ -98,7 +100,13 @@ def _values(column: pa.Array) -> list[Any]:
     return values
 
 
-def _from_lines(opened: pa.NativeFile, file: Split) -> Iterator[Record]:
+def _from_json(opened: pa.NativeFile, file: Split) -> Iterator[Record]:
+    if jsonl.is_array(opened, file):
+        chunks = byte_lines.read_chunks(opened, file, _READ_BYTES)
+        for element in json_array.read_elements(chunks, max_bytes=_MAX_LINE_BYTES):
+            if isinstance(element, json_array.Element) and isinstance(element.value, dict):
+                yield element.value
+        return
     for block in _blocks(opened, file):
         for line in block.split("\n"):
             with suppress(ValueError, RecursionError):
@@ -120,5 +128,8 @@ def _from_csv(opened: pa.NativeFile, file: Split) -> Iterator[Record]:
 
 
 def _blocks(opened: pa.NativeFile, file: Split) -> Iterator[str]:
-    stream = byte_lines.decompress(opened, file)
-    return byte_lines.read_blocks(stream, max_line_bytes=_MAX_LINE_BYTES, read_bytes=_READ_BYTES)
+    chunks = byte_lines.read_chunks(opened, file, _READ_BYTES)
+    for block in byte_lines.read_blocks(chunks, max_line_bytes=_MAX_LINE_BYTES, is_start=True):
+        if isinstance(block, byte_lines.Damage):
+            raise OSError(block.error)
+        yield block

@@ -16,6 +16,7 @@ from etl.sources.split import Split
 from etl.sources.trial import take_part
 
 _FIRST_BYTES = 1 << 20  # of a batch of first records
+_HINT = "download the file again, set source.format if the extension is wrong, or leave it out"
 
 
 def read_split(split: Split, source: Source, *, batch_bytes: int = 16 << 20) -> Iterator[pa.Table]:
@@ -81,10 +82,9 @@ def _listed_file(split: Split) -> Iterator[None]:
         _check_unchanged(split)
     except (pa.ArrowException, OSError, StorageError, UnicodeDecodeError) as error:
         what = error.what if isinstance(error, StorageError) else error_line(error)
+        hint = error.hint if isinstance(error, StorageError) else None
         raise SourceError(
-            f"cannot be read as {split.format} ({what})",
-            where=split.uri,
-            hint="download the file again, set source.format if the extension is wrong, or leave it out",
+            f"cannot be read as {split.format} ({what})", where=split.uri, hint=hint or _HINT
         ) from error
 
 

@@ -23,14 +23,24 @@ _Texts = Annotated[tuple[_Text, ...], Field(min_length=1)]
 
 
 class Columns(Settings):
-    """The input columns that hold the text, the user's own id and the URL; None if the input has none."""
+    """The input columns that hold the text and facts about it; None if the input has none."""
 
     text: _Text = "text"
     """The column that holds the text."""
     id: _Text | None = None
-    """The column that holds your own id of a document; null if there is none."""
+    """The column that holds your own id of a document; null if there is none. Bytes become hexadecimal, UUIDs
+    their usual form, numbers their digits (1 and "1" are the same id), other values JSON. A row whose id is
+    not valid UTF-8 is rejected."""
     url: _Text | None = None
     """The column that holds the URL; null if there is none."""
+    media_type: _Text | None = None
+    """The column that holds the media type of the text, such as ``text/html``, which the stage ``extract``
+    reads; null if there is none."""
+
+    @property
+    def known(self) -> dict[str, str]:
+        """The columns that the input has, by what they hold."""
+        return {use: name for use, name in self.model_dump().items() if name is not None}
 
 
 class Source(Settings):
@@ -41,7 +51,8 @@ class Source(Settings):
     """
 
     path: Annotated[_Text | _Texts, BeforeValidator(_as_tuple)]
-    """A URL, a glob, a folder, or several of them."""
+    """A URL, a glob, a folder, or several of them. The files of lakes are left out, so that a lake may be
+    below its source. A glob or a folder with files of a Delta table is refused: name the table itself."""
     format: Format | None = None
     """The format of the files. null: by the extension of each file; a folder with a ``_delta_log`` is a Delta
     table. With ``warc`` (WARC and WET files), the text is the page of a record; with ``text``, each file is
@@ -49,12 +60,18 @@ class Source(Settings):
     columns: Annotated[Columns, Field(strict=False)] = Columns()
     """The columns to read. WARC and plain text files have no columns: their text, id and URL are known."""
     metadata: Annotated[Literal["all"] | tuple[_Text, ...], BeforeValidator(_as_tuple)] = ()
-    """Other input columns to keep, as one JSON object per row with sorted keys."""
+    """Other input columns to keep, as one JSON object per row with sorted keys. Bytes become hexadecimal, and
+    points in time UTC. A row with a string that is not valid UTF-8 is rejected."""
     version: Annotated[int, Field(ge=0)] | None = None
     """The version of a Delta table. null: the newest."""
     copies: Literal["once", "keep"] = "once"
     """What to do with a file that has the content of another one. once: the rows are in the lake once, under
     the name that was read first. keep: the rows of both are."""
+    damaged: Literal["quarantine", "keep_readable"] = "quarantine"
+    """What happens to a file that is damaged or truncated. ``quarantine``: a damaged split has no rows until
+    it can be read. ``keep_readable``: its readable rows are kept, and each damaged stretch, or each row
+    of a damaged row group or record batch, is a rejected row with the reason ``source.damaged``. WARC files
+    are always read like that."""
     limit: Annotated[int, Field(gt=0)] | None = None
     """Read only about this many records, at most, from the start of files at equal distances. For trials."""
     share: Annotated[float, Field(gt=0, le=1)] | None = None

@@ -185,6 +185,7 @@ class _Batch:
         self._current = self._kept()
         self._text_when_rejected = self.documents["text"]  # of kept rows: the current text
         self._words: dict[str, pa.Array] = {}  # counts of words of the current text, if known
+        self._media_type = raw["media_type"]
 
     def _kept(self) -> pa.BooleanArray:
         return one_chunk(pc.is_null(self.documents["reason"]))
@@ -232,9 +233,13 @@ class _Batch:
         documents = self.documents
         if stage.counts_words:
             documents = self._with_words(documents, WORDS_OF_LINES)
+        if stage.reads_media_type:
+            documents = documents.append_column("media_type", self._media_type)
         before = _select(documents, rows)
         after = stage.apply(before)
         self._words = {}
+        if stage.reads_media_type:  # it was that of the text before
+            self._media_type = pa.nulls(len(self.documents), pa.string())
         if WORDS_OF_TEXT in after.column_names:
             self._words = {WORDS_OF_TEXT: _spread(after[WORDS_OF_TEXT], rows)}
         names = [*schemas.ADDRESS, *_REWRITTEN, "reason", *stage.columns()]

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Final, Literal, Self, get_args
 import polars as pl
 import pyarrow as pa
 
+from etl.errors import StorageError
 from etl.settings_files.settings import Settings
 from etl.storage.file_sets import FileSet, describe_path
 
@@ -106,6 +107,14 @@ class Stage(Settings):
         """Return the values that determine the result, for the fingerprint; a file counts by its content."""
         return self.model_dump(mode="json")
 
+    def skipped_items(self) -> dict[str, int]:
+        """Return how many items of its files the stage leaves out, by set and reason."""
+        return {}
+
+    def unreadable_files(self) -> list[StorageError]:
+        """Return why files cannot be read that the stage leaves out of a folder or glob."""
+        return []
+
     def user_code(self) -> str | None:
         """Return the user's own code that the stage runs, as ``module:function of FILE``, or None."""
         return None
@@ -149,6 +158,8 @@ class Transform(Stage):
     # If so, and the table has the counts of words of each line (``WORDS_OF_LINES``), apply() adds those of
     # the rewritten text (``WORDS_OF_TEXT``).
     counts_words: ClassVar[bool] = False
+    # If so, the table has the column ``media_type`` of ``schemas.RAW``.
+    reads_media_type: ClassVar[bool] = False
 
     def apply(self, table: pa.Table) -> pa.Table:
         """Return the same rows with their text rewritten and the columns of ``columns()`` filled."""

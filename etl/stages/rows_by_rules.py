@@ -18,12 +18,13 @@ def rows_by_rules(
     The keys are those of ``spacy_tables.rules_of``, and the languages of ``segmented``.
 
     >>> masks = rows_by_rules(pa.array(["de", None, "es", "en"]), 4)
-    >>> {rules: mask.to_pylist() for rules, mask in masks.items()}
-    {'de': [True, False, False, False], 'en': [False, True, False, True], 'xx': [False, False, True, False]}
+    >>> {rules: mask.to_pylist() for rules, mask in masks.items()}  # doctest: +NORMALIZE_WHITESPACE
+    {'de': [True, False, False, False], 'unknown': [False, True, False, False],
+     'xx': [False, False, True, False], 'en': [False, False, False, True]}
     """
     if lang is None or lang.null_count == rows:
         return {UNKNOWN: pa.repeat(True, rows)}
     known = pc.fill_null(one_chunk(lang), UNKNOWN)
-    own = pc.is_in(known, pa.array([*LANGUAGES, *segmented]))
+    own = pc.is_in(known, pa.array([*LANGUAGES, UNKNOWN, *segmented]))
     rules = pc.if_else(own, known, OTHER)
     return {name: pc.equal(rules, name) for name in pc.unique(rules).to_pylist()}

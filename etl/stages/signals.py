@@ -17,7 +17,8 @@ num_lines = pl.col("num_lines")
 
 num_segments = pl.col("num_segments")
 """Words, numbers, punctuation marks and symbols, as ``etl.kernels.words.spacy`` splits them by the rules of
-the document's language; of English if it is unknown. Group: words."""
+the document's language; if it is unknown, by those of English, but with a segment for each character of
+Chinese, Japanese and other scripts without spaces. Group: words."""
 
 num_words = pl.col("num_words")
 """Segments that are not only punctuation. Group: words."""

@@ -33,6 +33,11 @@ class StageClock:
         """The seconds in which kernels were compiled since the clock was made."""
         return CLOCK.seconds - self._compiled_before
 
+    @property
+    def total_seconds(self) -> float:
+        """The seconds of all parts together."""
+        return sum(self._seconds.values())
+
     @contextmanager
     def measure(self, name: str) -> Iterator[None]:
         """Add the seconds that a block takes, apart from those in which it compiles kernels."""

@@ -22,6 +22,8 @@ import pyarrow as pa
 
 from etl.errors import StorageError, TokenlakeError, WriteError, error_line
 from etl.storage.filesystem import CREATE_ONLY_OPTIONS, access_hint, filesystem
+from etl.storage.local_listing import refuse_special_file
+from etl.storage.range_checks import check_length
 from etl.storage.sync import make_folder, start_sync, sync_file, sync_folder
 from etl.storage.time_limit import LimitedFile, call
 from etl.storage.urls import get_protocol, is_local, join, local_path, normalize
@@ -41,11 +43,14 @@ def open_input(uri: str) -> Iterator[pa.NativeFile]:
     """
     try:
         if is_local(uri):
+            refuse_special_file(str(local_path(uri)))
             file = pa.OSFile(str(local_path(uri)), "rb")
         else:
             remote = call(filesystem(uri), "open", uri, "rb", cache_type="none")
             reader = io.BufferedReader(LimitedFile(uri, remote), _READ_AHEAD_BYTES)
             file = pa.PythonFile(reader, mode="r")
+    except StorageError:
+        raise
     except Exception as error:
         what = f"cannot be read ({error_line(error)})"
         raise StorageError(what, where=uri, hint=access_hint(uri)) from error
@@ -59,11 +64,15 @@ def read_range(uri: str, start: int, stop: int, *, timeout_s: float) -> bytes:
     ``timeout_s`` limits the whole request, including its body, on stores that fsspec accesses
     asynchronously (S3, Google, Azure, HTTP). Raises the errors of the store's client: FileNotFoundError,
     PermissionError, OSError and others. Threads may call it concurrently, as may forked processes,
-    since fsspec starts a new event loop after a fork.
+    since fsspec starts a new event loop after a fork. Raises StorageError if the store returned another
+    range.
     """
     fs = filesystem(uri, retry=False)
     limit = {"timeout": timeout_s} if fs.async_impl else {}
-    return bytes(fs.cat_file(uri, start=start, end=stop, **limit))
+    data = bytes(fs.cat_file(uri, start=start, end=stop, **limit))
+    if len(data) > stop - start:
+        check_length(uri, len(data), stop - start)
+    return data
 
 
 @contextmanager
@@ -153,13 +162,18 @@ def convert_write_errors(uri: str) -> Iterator[None]:
 def read_bytes(uri: str, start: int | None = None, stop: int | None = None) -> bytes | None:
     """Return the content of a small file, or of a range of any, by one request; None if it does not exist.
 
-    Raises StorageError if the file cannot be read.
+    Raises StorageError if the file cannot be read, or does not have the range.
     """
     fs = filesystem(uri)
     try:
-        return bytes(call(fs, "cat_file", uri, start=start, end=stop))
+        data = bytes(call(fs, "cat_file", uri, start=start, end=stop))
+        if start is not None and stop is not None:
+            check_length(uri, len(data), stop - start)
+        return data
     except FileNotFoundError:
         return None
+    except StorageError:
+        raise
     except Exception as error:
         raise StorageError(f"cannot be read ({error_line(error)})", where=uri) from error
 

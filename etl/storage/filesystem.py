@@ -10,19 +10,24 @@
 import json
 import math
 import os
+import re
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final
 
 import fsspec
+from fsspec.utils import glob_translate
 
-from etl.errors import StorageError
-from etl.storage.urls import get_protocol, is_local, split_authority
+from etl.errors import StorageError, error_line
+from etl.storage.range_checks import watch_http, watch_s3
+from etl.storage.urls import get_protocol, is_local, local_path, split_authority
 from etl.storage.usage import counting_session
+
+_AZURE_PROTOCOLS: Final = ("az", "abfs", "abfss")
 
 CREATE_ONLY_OPTIONS: Mapping[str, Mapping[str, Any]] = {
     **{protocol: {"mode": "create"} for protocol in ("s3", "s3a", "gs", "gcs")},
-    **{protocol: {"overwrite": False} for protocol in ("az", "abfs", "abfss")},
+    **{protocol: {"overwrite": False} for protocol in _AZURE_PROTOCOLS},
 }
 """Protocol -> the options with which the store's client creates an object, but never overwrites one."""
 
@@ -49,12 +54,18 @@ _AZURE = (
 _VARIABLES: Final = {
     **dict.fromkeys(("s3", "s3a"), _S3),
     **dict.fromkeys(("gs", "gcs"), _GOOGLE),
-    **dict.fromkeys(("az", "abfs", "abfss"), _AZURE),
+    **dict.fromkeys(_AZURE_PROTOCOLS, _AZURE),
 }
 """Protocol -> the environment variables with credentials."""
 
-_NEED_A_LOGIN: Final = ("ftp", "sftp", "ssh", "smb", "hdfs", "webhdfs")
-"""Protocols of fsspec that the environment cannot configure."""
+_SESSION_OPTIONS: Final = {
+    **dict.fromkeys(("http", "https"), "client_kwargs"),
+    **dict.fromkeys(("gs", "gcs"), "session_kwargs"),
+}
+"""Protocol -> the option of its client for the sessions of aiohttp."""
+
+_NOT_STORES: Final = ("ftp", "sftp", "ssh", "smb", "hdfs", "webhdfs", "generic")
+"""Protocols of fsspec that the environment cannot configure, or that are another protocol's."""
 
 _DELTA_REQUEST_S = 30.0  # the default of delta-rs for one request
 
@@ -66,32 +77,40 @@ def filesystem(url: str, *, retry: bool = True) -> fsspec.AbstractFileSystem:
     for the protocol is installed, or if the environment is for another account than the URL.
     """
     protocol = get_protocol(url)
+    hint = "local paths and s3:// work; for gs:// pip install 'tokenlake[gs]', for az:// 'tokenlake[az]'"
+    if protocol in _NOT_STORES:
+        raise StorageError(f"no filesystem for {protocol}://", where=url, hint=hint)
+    try:
+        fs = fsspec.filesystem(protocol, **_client_options(url, retry=retry))
+    except Exception as error:  # of any type: fsspec knows protocols that need options
+        what = f"no filesystem for {protocol}:// ({error_line(error)})"
+        raise StorageError(what, where=url, hint=hint) from error
+    if protocol in ("s3", "s3a") and fs.session is None:  # it has sent no request yet
+        fs.session = counting_session()
+        watch_s3(fs.session)
+    if fs.async_impl:
+        _keep_after_fork(fs)
+    if not retry and hasattr(fs, "retries"):
+        fs.retries = 1  # its options differ, so fsspec does not share this instance with others
+    return fs
+
+
+def _client_options(url: str, *, retry: bool) -> dict[str, Any]:
+    protocol = get_protocol(url)
     options: dict[str, Any] = {}
     if protocol in ("s3", "s3a"):
         client = {"region_name": region} if (region := os.environ.get("AWS_REGION")) else {}
         options = {"endpoint_url": os.environ.get("AWS_ENDPOINT_URL"), "client_kwargs": client}
         if not retry:
             options["config_kwargs"] = {"retries": {"total_max_attempts": 1}}
-    if protocol in ("az", "abfs", "abfss"):
+    if protocol in _AZURE_PROTOCOLS:
         options = _azure_account(url)
+    if protocol in _SESSION_OPTIONS:
+        options[_SESSION_OPTIONS[protocol]] = {"trace_configs": [watch_http()]}
     # A cached listing may be out of date, and the cache is not thread-safe.
     if protocol in CREATE_ONLY_OPTIONS:
         options["use_listings_cache"] = False
-    hint = "local paths and s3:// work; for gs:// pip install 'tokenlake[gs]', for az:// 'tokenlake[az]'"
-    if protocol in _NEED_A_LOGIN:
-        raise StorageError(f"no filesystem for {protocol}://", where=url, hint=hint)
-    try:
-        fs = fsspec.filesystem(protocol, **options)
-    except (ImportError, ValueError) as error:
-        what = f"no filesystem for {protocol}:// ({error})"
-        raise StorageError(what, where=url, hint=hint) from error
-    if protocol in ("s3", "s3a") and fs.session is None:  # it has sent no request yet
-        fs.session = counting_session()
-    if fs.async_impl:
-        _keep_after_fork(fs)
-    if not retry and hasattr(fs, "retries"):
-        fs.retries = 1  # its options differ, so fsspec does not share this instance with others
-    return fs
+    return options
 
 
 @cache
@@ -101,6 +120,11 @@ def _keep_after_fork(_: fsspec.AbstractFileSystem) -> None:
     There, fsspec drops the filesystems of the parent, and they would close its connections with an event loop
     that does not run: 92 lines of tracebacks for a DataLoader with two workers.
     """
+
+
+def glob_pattern(path: str) -> re.Pattern[str]:
+    """Return the pattern of the paths that a glob of fsspec matches."""
+    return re.compile(glob_translate(path))
 
 
 def delta_options(url: str) -> dict[str, str]:
@@ -124,7 +148,7 @@ def delta_options(url: str) -> dict[str, str]:
         base = emulator if "://" in emulator else f"http://{emulator}"
         key = {"gcs_base_url": base, "disable_oauth": True, "client_email": "", "private_key": ""}
         options["google_service_account_key"] = json.dumps({**key, "private_key_id": ""})
-    if protocol in ("az", "abfs", "abfss"):
+    if protocol in _AZURE_PROTOCOLS:
         fields = _connection_string()
         options |= {name: fields[key] for key, name in _AZURE_OPTIONS.items() if key in fields}
         if fields.get("BlobEndpoint", "").startswith("http://"):
@@ -169,9 +193,28 @@ def endpoint_of(url: str) -> str:
         endpoint = os.environ.get("AWS_ENDPOINT_URL")
     elif protocol in ("gs", "gcs"):
         endpoint = os.environ.get("STORAGE_EMULATOR_HOST")
-    elif protocol in ("az", "abfs", "abfss"):
+    elif protocol in _AZURE_PROTOCOLS:
         endpoint = _connection_string().get("BlobEndpoint")
     return endpoint or split_authority(url)[0]
+
+
+def location_of(url: str) -> str:
+    """Return one URL for all URLs of a file or folder: without links, and with one name of its protocol.
+
+    >>> location_of("s3a://raw/web"), location_of("gcs://raw")
+    ('s3://raw/web', 'gs://raw')
+    """
+    if is_local(url):
+        return f"file://{os.path.realpath(local_path(url))}"
+    protocol = get_protocol(url)
+    if protocol not in _AZURE_PROTOCOLS:
+        return {"s3a": "s3", "gcs": "gs"}.get(protocol, protocol) + url[len(protocol) :]
+    authority, path = split_authority(url)
+    container, _, host = authority.partition("://")[2].partition("@")
+    variable = os.environ.get("AZURE_STORAGE_ACCOUNT_NAME")
+    account = variable or _connection_string().get("AccountName")
+    other = f"@{host}" if host and host.partition(".")[0] != account else ""
+    return f"abfss://{container}{other}/{path}".rstrip("/")
 
 
 def _azure_account(url: str) -> dict[str, Any]:

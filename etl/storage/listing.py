@@ -5,11 +5,17 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 from etl.errors import StorageError, error_line
-from etl.storage.filesystem import access_hint, filesystem
+from etl.storage.filesystem import access_hint, filesystem, glob_pattern, location_of
+from etl.storage.local_listing import (
+    Report,
+    glob_matcher,
+    local_entries,
+    not_regular,
+    refuse_special_file,
+)
 from etl.storage.time_limit import call
 from etl.storage.urls import (
     WILDCARDS,
@@ -17,11 +23,13 @@ from etl.storage.urls import (
     is_glob,
     is_local,
     join,
-    local_path,
     normalize,
     refuse_unaddressable,
     split_authority,
 )
+
+LOG_FOLDER: Final = "/_delta_log/"
+"""The part of a URL between the folder of a Delta table and a file of its log."""
 
 _PAGE = 1000  # the most that S3 returns at once
 _LISTING_TIMEOUTS = 10  # of a folder with all files below it: a million files take 1,000 requests
@@ -50,34 +58,120 @@ class FileInfo:
         return self.fingerprint == fingerprint
 
 
-def find_files(pattern: str) -> list[FileInfo]:
+@dataclass(frozen=True)
+class Listing:
+    """What a URL matches: its files, and what the same requests show of the folders that they are in.
+
+    ``root`` is the URL of the folder that was listed. ``tables`` are the folders of Delta tables below it,
+    and ``links`` those of the files that are links.
+    """
+
+    root: str
+    files: list[FileInfo]
+    tables: frozenset[str]
+    links: frozenset[str]
+
+    def locations(self, uris: Iterable[str]) -> Iterator[str]:
+        """Yield the URL of each listed file without links and other names of its protocol."""
+        root = location_of(self.root)
+        for uri in uris:
+            yield location_of(uri) if uri in self.links else root + uri[len(self.root) :]
+
+
+def find_files(pattern: str, report: Report | None = None) -> list[FileInfo]:
     """Return the files that a URL, a prefix (folder) or a glob matches, sorted by URI.
 
     Names that start with ``_`` or ``.`` below the prefix, or below the fixed part of a glob, are ignored,
     as by other readers of such folders. Links to files are files; links to folders are not followed. The
-    list is empty if nothing matches. Raises StorageError if the URL cannot be listed, or if a name is not
-    UTF-8.
+    list is empty if nothing matches. Raises StorageError if the URL cannot be listed.
+
+    ``report`` is called with the error of each file or folder that cannot be listed: names that are not
+    UTF-8, pipes, devices, links that lead nowhere, folders that cannot be read. Without it, the first one is
+    raised, and what is not a regular file is left out.
     """
+    return list_pattern(pattern, report).files
+
+
+def list_pattern(pattern: str, report: Report | None = None) -> Listing:
+    """Return the files of ``find_files`` and the Delta tables among them; raises the same errors."""
     url = normalize(pattern)
     fs = filesystem(url)
-    root = fs._strip_protocol(url)
+    root = named = fs._strip_protocol(url)
+    entries: Iterable[dict[str, Any]] = []
+    tables: set[str] = set()
     try:
         entry = _info(fs, url)
+        if is_local(url):
+            refuse_special_file(root)
         if entry is None and is_glob(url):
-            root = root[: min(root.find(char) for char in WILDCARDS if char in root)]
-            root = root.rpartition("/")[0]
-            entries = call(fs, "glob", url, detail=True, timeouts=_LISTING_TIMEOUTS).values()
-        elif entry is None:
-            entries = []
-        elif entry["type"] == "directory":
-            entries = call(fs, "find", url, detail=True, timeouts=_LISTING_TIMEOUTS).values()
-        else:
-            entries = [entry]
-        entries = [fs.info(entry["name"]) if entry.get("islink") else entry for entry in entries]
+            root = named = _fixed_part(root)
+            if is_local(url):
+                wants = glob_matcher(fs._strip_protocol(url), root)
+                entries = local_entries(fs, root or "/", report or _fail, tables, wants)
+            else:
+                entries = _glob_entries(fs, url, root, tables)
+        elif entry is not None and entry["type"] == "directory" and is_local(url):
+            entries = local_entries(fs, root, report or _fail, tables)
+        elif entry is not None and entry["type"] == "directory":
+            found = call(fs, "find", url, detail=True, timeouts=_LISTING_TIMEOUTS)
+            entries = found.values()
+            tables |= _tables_among(fs, root, entries)
+        elif entry is not None:
+            root, entries = root.rpartition("/")[0], [entry]
+        entries = list(entries)
+        files = [*_visible_files(url, named, entries, report)]
+    except StorageError:
+        raise
     except Exception as error:  # each filesystem raises its own types: botocore, OSError and others
         what = f"cannot be listed ({error_line(error)})"
         raise StorageError(what, where=url, hint=access_hint(url)) from error
-    return sorted(_visible_files(url, root, entries), key=lambda file: file.uri)
+    links = (fs._strip_protocol(entry["name"]) for entry in entries if entry.get("islink"))
+    return Listing(
+        _uri(url, root or "/"),
+        sorted(files, key=lambda file: file.uri),
+        frozenset(_uri(url, table) for table in tables),
+        frozenset(_uri(url, link) for link in links),
+    )
+
+
+def _fixed_part(path: str) -> str:
+    """Return the folder of a glob before its first wildcard."""
+    return path[: min(path.find(char) for char in WILDCARDS if char in path)].rpartition("/")[0]
+
+
+def _tables_among(fs: Any, root: str, entries: Iterable[dict[str, Any]]) -> set[str]:
+    """Return the folders of Delta tables below a root, by the entries below it."""
+    logs = (fs._strip_protocol(entry["name"])[len(root) :] for entry in entries)
+    return {f"{root}{log}/".partition(LOG_FOLDER)[0] for log in logs if LOG_FOLDER in f"{log}/"}
+
+
+def _glob_entries(fs: Any, url: str, root: str, tables: set[str]) -> list[dict[str, Any]]:
+    """Return the entries that match a glob; add the Delta tables below its fixed part, as deep as it reaches.
+
+    fsspec lists the same, but returns only the matches.
+    """
+    if get_protocol(url) in ("http", "https"):  # pages with links, in no folders
+        found = call(fs, "glob", url, detail=True, timeouts=_LISTING_TIMEOUTS)
+        return list(found.values())
+    path = fs._strip_protocol(url)
+    rest = path[len(root) :].lstrip("/")
+    options: dict[str, Any] = {"maxdepth": None if "**" in path else rest.count("/") + 1}
+    if get_protocol(url) in ("gs", "gcs"):
+        options["prefix"] = rest[: min(rest.find(char) for char in WILDCARDS if char in rest)]
+        options["prefix"] = options["prefix"].partition("/")[0]
+    found = call(
+        fs,
+        "find",
+        root or "/",
+        url=url,
+        withdirs=True,
+        detail=True,
+        timeouts=_LISTING_TIMEOUTS,
+        **options,
+    )
+    tables |= _tables_among(fs, root, found.values())
+    matches = glob_pattern(path).match
+    return [entry for name, entry in found.items() if matches(name)]
 
 
 def walk_files(folder: str) -> Iterator[FileInfo]:
@@ -90,14 +184,14 @@ def walk_files(folder: str) -> Iterator[FileInfo]:
     fs = filesystem(url)
     root = fs._strip_protocol(url)
     if is_local(url):
-        entries = _local_entries(fs, root)
+        entries = local_entries(fs, root, _fail, set())
     elif get_protocol(url) in ("s3", "s3a"):
         entries = _s3_entries(fs, url)
     else:
         yield from find_files(url)
         return
     try:
-        yield from _visible_files(url, root, entries)
+        yield from _visible_files(url, root, entries, None)
     except StorageError:
         raise
     except Exception as error:
@@ -116,29 +210,14 @@ def file_info(uri: str) -> FileInfo | None:
     except Exception as error:
         what = f"cannot be reached ({error_line(error)})"
         raise StorageError(what, where=uri, hint=access_hint(uri)) from error
+    if is_local(uri) and entry is not None:
+        refuse_special_file(fs._strip_protocol(uri))
     if entry is None or entry["type"] != "file":
         return None
     try:
         return _file_info(uri, fs._strip_protocol(uri), entry)
     except FileNotFoundError:
         return None
-
-
-def real_uris(uris: Iterable[str]) -> Iterator[str]:
-    """Yield the URIs of files without links and other names of a scheme: one name for each file.
-
-    Costs no request.
-    """
-    real_folder = lru_cache(maxsize=1 << 16)(os.path.realpath)
-    for uri in uris:
-        if is_local(uri):
-            folder, name = os.path.split(local_path(uri))
-            path = os.path.join(real_folder(folder), name)
-            yield f"file://{os.path.realpath(path) if os.path.islink(path) else path}"
-        else:
-            protocols = filesystem(uri).protocol
-            first = protocols if isinstance(protocols, str) else protocols[0]
-            yield f"{first}://{uri.partition('://')[2]}"
 
 
 def is_folder(url: str) -> bool:
@@ -187,27 +266,29 @@ def file_size(uri: str) -> int | None:
     return None if file is None else file.size
 
 
-def _visible_files(url: str, root: str, entries: Iterable[dict[str, Any]]) -> Iterator[FileInfo]:
-    """Yield the files among entries below a root, except hidden ones."""
+def _fail(error: StorageError) -> None:
+    raise error
+
+
+def _visible_files(
+    url: str, root: str, entries: Iterable[dict[str, Any]], report: Report | None
+) -> Iterator[FileInfo]:
+    """Yield the files among entries below a root, except hidden ones; report those that are not files."""
     fs = filesystem(url)
     for entry in entries:
         path = fs._strip_protocol(entry["name"])
         hidden = any(part[:1] in ("_", ".") for part in path[len(root) :].split("/") if part)
-        if entry["type"] == "file" and not hidden:
+        if hidden or entry["type"] == "directory":
+            continue
+        if entry["type"] != "file":
+            if report is not None:
+                report(not_regular(path, entry.get("error", "is not a regular file")))
+            continue
+        try:
             with suppress(FileNotFoundError):  # removed during the listing
                 yield _file_info(url, path, entry)
-
-
-def _local_entries(fs: Any, folder: str) -> Iterator[dict[str, Any]]:
-    """Yield the entries below a folder, except those that are removed during the listing."""
-    with suppress(FileNotFoundError), os.scandir(folder) as entries:
-        for found in entries:
-            with suppress(FileNotFoundError):
-                entry = fs.info(found)
-                if entry["type"] == "directory" and not entry.get("islink"):
-                    yield from _local_entries(fs, entry["name"])
-                else:
-                    yield fs.info(entry["name"]) if entry.get("islink") else entry
+        except StorageError as error:
+            (report or _fail)(error)
 
 
 def _s3_entries(fs: Any, url: str) -> Iterator[dict[str, Any]]:
@@ -239,17 +320,24 @@ def _info(fs: Any, url: str) -> dict[str, Any] | None:
 
 def _file_info(url: str, path: str, entry: dict[str, Any]) -> FileInfo:
     """Return the file of an entry at a path of the client's, found below a URL."""
-    authority = split_authority(url)[0]
-    uri = f"{get_protocol(url)}://{path}"
+    uri = _uri(url, path)
     if is_local(url):
         entry = _local_entry(path)
-    if "@" in authority:  # the client's path starts with the container, without the account
-        uri = join(authority, path.partition("/")[2])
     refuse_unaddressable(uri)
     if uri.encode(errors="ignore").decode() != uri:  # a file name with bytes that are not text
         hint = "rename the file: its name is stored as text in the tables"
         raise StorageError("the name of this file is not UTF-8", where=uri, hint=hint)
     return FileInfo(uri, int(entry["size"]), _fingerprint(entry), _modified(entry))
+
+
+def _uri(url: str, path: str) -> str:
+    """Return the URL of a path of the client's, found below a URL."""
+    if get_protocol(url) in ("http", "https"):  # the client's path is the URL
+        return path
+    authority = split_authority(url)[0]
+    if "@" in authority:  # the client's path starts with the container, without the account
+        return join(authority, path.partition("/")[2])
+    return f"{get_protocol(url)}://{path}"
 
 
 def _modified(entry: dict[str, Any]) -> datetime | None:

@@ -37,21 +37,48 @@ _CACHE_SECONDS = 10
 def find_referenced_files(path: str) -> tuple[FileInfo, ...]:
     """Return the files that a path, a glob or a folder names, sorted by URI, as they are now.
 
-    Raises RecipeError if there are none, or if they cannot be listed.
+    Of several files, those that cannot be read are left out: see ``find_unreadable_files``. Raises
+    RecipeError if there are none, or if they cannot be listed.
     """
+    return _find(path)[0]
+
+
+def find_unreadable_files(path: str) -> tuple[StorageError, ...]:
+    """Return why files among those that a path names cannot be listed or read; errors as above."""
+    return _find(path)[1]
+
+
+def _find(path: str) -> tuple[tuple[FileInfo, ...], tuple[StorageError, ...]]:
     uri = storage.normalize(path)
+    problems: list[StorageError] = []
     try:
         file = None if storage.is_glob(uri) else storage.file_info(uri)
-        files = tuple(storage.find_files(uri)) if file is None else (file,)
+        files = storage.find_files(uri, problems.append) if file is None else [file]
     except StorageError as error:
         raise RecipeError(error.what, where=error.where, hint=error.hint) from error
+    if len(files) + len(problems) > 1:
+        problems += filter(None, map(_access_error, files))
+        files = [file for file in files if _access_error(file) is None]
+    if not files and problems:
+        first = problems[0]
+        raise RecipeError(first.what, where=first.where, hint=first.hint) from first
     if not files:
         raise RecipeError(
             "no such file, or a folder without files",
             where=uri,
             hint="correct the path in the recipe",
         )
-    return files
+    return tuple(files), tuple(problems)
+
+
+@lru_cache(maxsize=4096)
+def _access_error(file: FileInfo) -> StorageError | None:
+    """Return the error of a file that cannot be opened; it is opened again only if it changes."""
+    try:
+        with storage.open_input(file.uri):
+            return None
+    except StorageError as error:
+        return error
 
 
 def find_referenced_files_cached(path: str) -> tuple[FileInfo, ...]:

@@ -18,6 +18,7 @@ from inspect import iscoroutinefunction
 from typing import Any, TypeVar
 
 from etl.storage.filesystem import TIMEOUT_VARIABLE, endpoint_of, store_timeout
+from etl.storage.range_checks import check_length
 from etl.storage.urls import is_local
 
 _BYTES_PER_SECOND = 1 << 20  # a store below this rate counts as down
@@ -132,7 +133,10 @@ class LimitedFile(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         """Read bytes into a buffer, and return their number."""
+        size, start = getattr(self._file, "size", None), self._file.tell()
         data = self._run(partial(self._file.read, len(buffer)), len(buffer))
+        if size is not None:  # of a file that is not a stream
+            check_length(self._url, len(data), min(len(buffer), max(size - start, 0)))
         buffer[: len(data)] = data
         return len(data)
 

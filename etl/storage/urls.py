@@ -11,6 +11,7 @@ from etl.errors import StorageError
 
 WILDCARDS = "*?["
 
+_LOCAL = re.compile(r"^(?:file|local)://")  # two names of one protocol in fsspec
 _USER = re.compile(r"(?<=://)[^/@]*@")
 _PASSWORD = re.compile(r"(?<=://)[^/@]*:[^/@]*@")  # in abfss://container@account it is a container
 _SIGNED = re.compile(  # signed URLs of S3, Google and Azure, and keys passed as query parameters
@@ -39,8 +40,7 @@ def normalize(url: str | os.PathLike[str]) -> str:
     text = os.fspath(url)
     refuse_credentials(text)
     refuse_unaddressable(text)
-    if text.startswith("file://"):
-        text = text.removeprefix("file://")
+    text = _LOCAL.sub("", text)
     if "://" in text:
         return text.rstrip("/")
     return "file://" + (os.path.abspath(os.path.expanduser(text)).rstrip("/") or "/")

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -33,9 +33,14 @@ class FastTextModel:
         """Return the labels as the model spells them, with their prefix."""
         return self.file.labels
 
+    @cached_property
+    def rows(self) -> dict[str, int]:
+        """The number of each label in the file."""
+        return {label: row for row, label in enumerate(self.labels)}
+
     def full_label(self, label: str) -> str:
         """Return a label as the model spells it, with its prefix."""
-        return label if label in self.labels else LABEL_PREFIX + label
+        return label if label in self.rows else LABEL_PREFIX + label
 
     def best(
         self, column: pa.Array | pa.ChunkedArray, *, max_chars: int | None = None
@@ -63,7 +68,7 @@ class FastTextModel:
         They are null for a null text, and for one in which the model knows nothing.
         """
         sums, counts = self._sum(column, max_chars, lines=True)
-        rows = [self.labels.index(self.full_label(label)) for label in labels]
+        rows = [self.rows[self.full_label(label)] for label in labels]
         scores = label_scores.label_scores(sums, counts, self.file.output, rows)
         null = self._is_null(column, counts)
         self._check_scores(scores, null)

@@ -13,6 +13,7 @@ standard output. Before the first batch it reports in the same way that it is re
 import json
 import logging
 import os
+import re
 import resource
 import signal
 import struct
@@ -32,6 +33,22 @@ WAITING = 10
 
 _MAX_MEMORY_BYTES = 4 << 30  # of address space: chosen here, twice the need of the largest page
 _BOM = "\ufeff"
+# The reading of a ruby base ends with its own end tag, the next part of the annotation, or its block.
+_READING_END = (
+    "r[bpt]|rtc|ruby|p|div|li|t[dhr]|table|h[1-6]|[uod]l|d[dt]|blockquote|section|article|body|html"
+)
+_READINGS = tuple(
+    re.compile(
+        rf"<{name}(?:\s[^<>]*)?>[^<]*(?:<(?!/?(?:{_READING_END})\b)[^<]*)*(?:</{name}\s*>)?",
+        re.IGNORECASE,
+    )
+    for name in ("rt", "rp", "rtc")
+)
+_RUBY_TAGS = re.compile(r"</?(?:ruby|rb|rtc)(?:\s[^<>]*)?>", re.IGNORECASE)
+_MARK = "\ufdd0"  # a noncharacter
+_REFERENCE = r"&(?!nbsp;|#160;|quot;|amp;|[lg]t;)#?\w{1,20};"
+_LONE_CHARACTER = re.compile(rf"(>\s*+(?:[\u0800-\ud7ff\uf900-\uffff]|{_REFERENCE}))(\s*<)")
+_REFERENCE_BEFORE_TAG = re.compile(rf"{_REFERENCE}\s*<")
 _WARM_UP = (
     "<html><body><article><p>A sentence that triggers lazy imports.</p></article></body></html>"
 )
@@ -49,14 +66,42 @@ def load_extractor(name: str) -> Callable[[str], str]:
         from resiliparse.extract.html2text import extract_plain_text
 
         return lambda page: extract_plain_text(
-            page.removeprefix(_BOM), main_content=True, alt_texts=False
-        )
+            mark_lone_characters(remove_readings(page.removeprefix(_BOM))),
+            main_content=True,
+            alt_texts=False,
+        ).replace(_MARK, "")
     from trafilatura import extract
 
     # As in FineWeb, but without `deduplicate`, with which the result depends on earlier pages.
     return lambda page: (
         extract(page.removeprefix(_BOM), favor_precision=True, include_comments=False) or ""
     )
+
+
+def remove_readings(page: str) -> str:
+    """Return a page with the base text of its ruby annotations, without their readings.
+
+    resiliparse 2 would keep the readings and lose the base text. trafilatura removes them itself.
+
+    >>> remove_readings("<p><ruby>漢<rp>(<rt>かん<rp>)</rp>字<rt>じ</ruby>")
+    '<p>漢字'
+    """
+    if "<ruby" not in page and "<RUBY" not in page:
+        return page
+    for reading in _READINGS:
+        page = reading.sub("", page)
+    return _RUBY_TAGS.sub("", page)
+
+
+def mark_lone_characters(page: str) -> str:
+    """Return a page with a mark after each character that is alone between two tags.
+
+    resiliparse 2 takes a character of three bytes in UTF-8 that is alone for an icon of a private font, and
+    drops it: the text of ``<b>漢</b>`` and ``<i>—</i>``.
+    """
+    if page.isascii() and not _REFERENCE_BEFORE_TAG.search(page):
+        return page
+    return _LONE_CHARACTER.sub(r"\1&#xFDD0;\2", page)
 
 
 @contextmanager

@@ -17,10 +17,11 @@ from etl.audit.openlineage import run_events
 from etl.audit.verify.verify import verify
 from etl.cli.app import app
 from etl.delta.table import Table
-from etl.errors import MismatchError, one_line
+from etl.errors import MismatchError
 from etl.job.plan import make_plan
 from etl.job.run import run
 from etl.recipe.recipe import Recipe
+from etl.visible_text import one_line
 from tests.helpers.corpus import prose
 from tests.helpers.paths import NewPlace, copy
 

@@ -20,6 +20,7 @@ from etl.job.run import run
 from etl.lake.commit_info import to_commit_info
 from etl.lake.table_versions import added_in, live_inputs
 from etl.recipe.recipe import Recipe
+from tests.helpers.cli import etl
 from tests.helpers.corpus import records, write_jsonl, write_parquet
 from tests.helpers.paths import at, opened
 
@@ -354,3 +355,19 @@ def test_report_counts_the_current_rows(made: Recipe) -> None:
     assert summary.tables[0].size == sum(
         file.stat().st_size for file in (at(made.lake) / "documents").glob("*/*.parquet")
     )
+
+
+@pytest.mark.parametrize("first", [0, 2])
+def test_lineage_and_history_say_that_log_entries_are_gone(lake: Recipe, first: int) -> None:
+    """Another program has deleted entries that a checkpoint replaces."""
+    table = Table.open(url(lake, "documents")).checkpoint()
+    assert graph(table.url).notes == ()
+    gone = range(first, table.version + 1)
+    for version in gone:
+        (at(table.url) / "_delta_log" / f"{version:020}.json").unlink()
+    names = f"versions {first} to {table.version}"
+    note = f"the log entries of {names} are gone: the commits are missing here"
+    assert note in str(graph(table.url))
+    assert note in str(graph(url(lake, "tokens")))
+    assert note in etl("history", table.url).output
+    assert note in etl("lineage", url(lake, "tokens"), "--openlineage").output

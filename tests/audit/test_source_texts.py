@@ -61,13 +61,15 @@ def test_the_texts_are_those_that_a_run_reads(name: str, tmp_path: Path) -> None
         version=first.version,
     )
     wanted = {0, 29, 30, 31, 200, 399}
-    assert read_texts(file, wanted, source) == ({row: expected[row] for row in wanted}, None)
-    texts, why = read_texts(file, {5, 400}, source)
+    assert read_texts([file], file.uri, wanted, source) == (
+        {row: expected[row] for row in wanted},
+        None,
+    )
+    texts, why = read_texts([file], file.uri, {5, 400}, source)
     assert texts == {5: expected[5]}
     assert why == "the record has no text"
 
 
 def test_a_file_that_the_log_does_not_name_gives_no_text() -> None:
-    assert (
-        read_texts(None, {1}, Source(path="a.jsonl"))[1] == "the log does not name the input file"
-    )
+    _, why = read_texts([], "a.jsonl", {1}, Source(path="a.jsonl"))
+    assert why == "no lineage record lists its input file a.jsonl"

@@ -27,6 +27,8 @@ _COMMITS = {
     "tokens_shuffled": ("create", "append", "epoch", "rebuild", "newest"),
 }
 _SMALL = {
+    "finished/_copies/": "copy of the finished versions",
+    "finished/": "finished versions",
     "quarantine/": "quarantine note",
     "releases/_copies/": "copy of a release",
     "releases/": "release",

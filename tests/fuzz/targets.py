@@ -213,7 +213,7 @@ source:
   path: s3://crawl/**/*.parquet
   columns: {text: content, id: doc_id}
   metadata: [date]
-lake: ${LAKE:-lake}
+lake: ${TOKENLAKE_LAKE:-lake}
 seed: 0x1F
 stages:
   - unicode

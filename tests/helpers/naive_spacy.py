@@ -15,8 +15,8 @@ from etl.kernels.words.spacy import (
     ChunkBuffers,
     new_chunk_buffers,
 )
-from etl.kernels.words.spacy_specials import specials
-from etl.kernels.words.spacy_tables import NO_WORD, UNSPACED, tables
+from etl.kernels.words.spacy_specials import LANGUAGES, specials
+from etl.kernels.words.spacy_tables import NO_WORD, UNKNOWN, UNSPACED, tables
 from tests.helpers.naive_uax29 import segments as unicode_segments
 
 TABLES = tables()
@@ -30,12 +30,12 @@ PIECES = """
     <space> C++ http:// ab:// https://a.bc www.example.com foo.bar/x?y=z#q @x.org a@b.com :8080 /path ?q=1
     l'a d’ab qu'ab aujourd'hui est-il ab-t-on ab-là 3. z.B. т.д. 5км ա. ક. 3-D a/b 3/4 a--b `` a!b a(b -ce
     co.uk a-b.cd x_y -5% 1,000 a,b a:b a=b b>c 5+3 1-2 1*2 2^3 +1 +a 😀 © ™ ❤️ 🇩🇪 👩‍👧 → ß ж Ж
-    ж. И. א ب ٣ ½ · ، 。 「 」 \u0301 \u200b \u200d \ufeff \xad \x00 東 京。 カ ส วั ดี
+    ж. И. א ب ٣ ½ · ، 。 「 」 \u0301 \u200b \u200d \ufeff \xad \x00 東 京。 カ ส วั ดี 漢字 𠀀 漢.𠀀あ a.漢
 """.split()
 
 
 @cache
-def room(language: str = "en") -> ChunkBuffers:
+def room(language: str = UNKNOWN) -> ChunkBuffers:
     """Buffers for the rules of a language, which remember the chunks of earlier texts."""
     return new_chunk_buffers()
 
@@ -202,17 +202,19 @@ def flags_of(char: str) -> int:
     return int(TABLES.flags[ord(char)])
 
 
-def naive_words(text: str, language: str = "en") -> list[tuple[str, int]]:
+def naive_words(text: str, language: str = UNKNOWN) -> list[tuple[str, int]]:
     """The segments with their flags."""
     words: list[tuple[str, int]] = []
     for whole in text.split():
         for chunk in [whole[k : k + MAX_CHARS] for k in range(0, len(whole), MAX_CHARS)]:
-            if len(chunk) == MAX_CHARS or any(flags_of(char) & UNSPACED for char in chunk):
+            is_unspaced = language not in LANGUAGES and any(flags_of(c) & UNSPACED for c in chunk)
+            if len(chunk) == MAX_CHARS or is_unspaced:
                 words += [
                     (segment, flags_of_unicode(segment)) for segment in unicode_segments(chunk)
                 ]
             else:
-                words += [(segment, naive_flags(segment)) for segment in naive_cut(chunk, language)]
+                cut = naive_cut(chunk, "en" if language == UNKNOWN else language)
+                words += [(segment, naive_flags(segment)) for segment in cut]
     return words
 
 

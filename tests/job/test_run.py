@@ -170,7 +170,7 @@ def test_splits_of_cut_files_are_numbered_and_uncountable_files_are_left_out(
     monkeypatch.setattr("etl.job.read_step.map_unordered", count_in_reverse)
     ledgers = open_ledgers(recipe)
     plan = plan_work(recipe, ledgers)
-    commits = RunCommits(plan, ledgers)
+    commits = RunCommits(recipe, ledgers)
     context = RunContext(plan=plan, ledgers=ledgers, commits=commits, client=None, time_limit=None)
     numbered = list(_numbered(context.plan.splits, *_count_records(context)))
     splits = [s for s in list_splits(recipe.source) if not s.uri.endswith("bad.jsonl")]

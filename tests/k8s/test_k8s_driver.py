@@ -145,6 +145,35 @@ def test_a_shipped_recipe_is_run_by_its_name(api: KubernetesApi) -> None:
     ]
 
 
+def test_the_driver_receives_the_values_of_variables(
+    api: KubernetesApi, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The environment of its pod has other variables."""
+    recipe = RECIPE.replace("s3://bucket/in", "s3://${CORPUS}/in")
+    (folder / "recipe.yaml").write_text(recipe, "utf-8")
+    monkeypatch.setenv("CORPUS", "mine")
+    assert "--env CORPUS" in submit().output
+    assert submit("--env", "CORPUS").exit_code == 0
+    sent = api.item("configmaps", "tokenlake-recipe")["data"]["recipe.yaml"]
+    assert "s3://mine/in/*.jsonl" in sent
+
+    end(api, 0, "Complete")
+    monkeypatch.setenv("TOKENLAKE_TOKENIZER", "s3://mine/tokenizer.json")
+    result = etl(
+        *("submit", "fineweb", "--cluster", "k8s:cluster.yaml", "--lake", "s3://bucket/lake"),
+        *("--env", "CORPUS", "--set", "source.path='s3://${CORPUS}/*.parquet'"),
+    )
+    assert result.exit_code == 0, result.output
+    container = api.item("jobs", "tokenlake-driver")["spec"]["template"]["spec"]["containers"][0]
+    settings = [arg.removeprefix("--set=") for arg in container["args"] if arg.startswith("--set=")]
+    monkeypatch.delenv("CORPUS")
+    monkeypatch.delenv("TOKENLAKE_TOKENIZER")
+    run = Recipe.load("fineweb", settings=settings)
+    assert run.source.paths == ("s3://mine/*.parquet",)
+    assert run.tokenize_stage is not None
+    assert run.tokenize_stage.tokenizer == "s3://mine/tokenizer.json"
+
+
 @pytest.mark.parametrize(
     ("settings", "what"),
     [

@@ -12,7 +12,9 @@ from etl.compute.certificates import make_certificates
 from etl.compute.cluster_settings import BYTES_PER_WORKER
 from etl.compute.kubernetes import resources
 from etl.compute.kubernetes.cluster_file import ClusterFile
+from etl.compute.slurm import SlurmFile
 from etl.errors import ClusterError
+from etl.job.prices import SHIPPED, Prices
 from tests.helpers.manifests import ROOT, pods_of, validate
 
 FILES: dict[str, dict[str, Any]] = {
@@ -138,6 +140,11 @@ WRONG = {
         "2: environment: AWS_SECRET_ACCESS_KEY may hold a secret",
         "",
     ),
+    "secret of another name": (
+        f"{IMAGE}environment: {{AWS_REGION: x, DATABASE_URL: y}}",
+        "2: environment: DATABASE_URL may hold a secret",
+        "",
+    ),
     "two autos": (f"{IMAGE}spot: {{workers: auto}}", "cannot both be auto", ""),
     "no mapping": ("- image", "a cluster file must be a mapping", "write at least `image: "),
     "not YAML": ("image: [", "invalid YAML", ""),
@@ -180,3 +187,16 @@ def test_auto_is_the_number_of_workers_for_the_input(
     spot = ClusterFile(image="x", workers=3, max_workers=20, spot={"workers": "auto"})
     sizes = spot.with_workers(workers).sizes(planned_bytes)
     assert sizes == {"default": 3, "spot": size}, "shuffles run at a fixed size"
+
+
+def test_files_of_clusters_and_prices_contain_no_variables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file may be another person's: what looks like a variable is text, as in a line of shell."""
+    monkeypatch.setenv("GITHUB_PAT", "hunter2")
+    cluster = write(tmp_path / "cluster.yaml", "image: host/${GITHUB_PAT}/x\n")
+    assert ClusterFile.load(cluster).image == "host/${GITHUB_PAT}/x"
+    slurm = write(tmp_path / "slurm.yaml", "partition: p\nsetup: ['export X=${GITHUB_PAT}']\n")
+    assert SlurmFile.load(slurm).setup == ("export X=${GITHUB_PAT}",)
+    prices = Path(SHIPPED).read_text("utf-8").replace("name: ", "name: ${GITHUB_PAT} ")
+    assert Prices.load(write(tmp_path / "prices.yaml", prices)).name.startswith("${GITHUB_PAT} ")

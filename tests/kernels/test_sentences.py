@@ -78,14 +78,16 @@ def test_the_text_around_a_document_does_not_matter(text, before, after):
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("text", "language", "expected"),
     [
-        ("", 0),
-        ("One. Two? Three!", 3),
-        ("It is 3.5 km, i.e. far.", 1),
-        ("…", 1),
-        ("東京。大阪。", 2),
+        ("", "en", 0),
+        ("One. Two? Three!", "en", 3),
+        ("It is 3.5 km, i.e. far.", "en", 1),
+        ("…", "en", 1),
+        ("東京。大阪。", "en", 1),  # as in spaCy
+        ("東京。大阪。", "xx", 2),
+        ("東京。大阪。", spacy_tables.UNKNOWN, 2),
     ],
 )
-def test_examples(text, expected):
-    assert count(text) == expected
+def test_examples(text, language, expected):
+    assert count(text, language=language) == expected

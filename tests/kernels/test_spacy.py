@@ -18,7 +18,7 @@ from etl.kernels.bytes.utf8 import texts as buffers
 from etl.kernels.signals.word_counts import count_words
 from etl.kernels.words.spacy import HAS_LETTER, IS_WORD, MAX_CHARS, next_chunks, next_words
 from etl.kernels.words.spacy_specials import LANGUAGES, specials
-from etl.kernels.words.spacy_tables import ALPHA, HOST, OTHER, SPACE, UNSPACED, tables
+from etl.kernels.words.spacy_tables import ALPHA, HOST, OTHER, SPACE, UNKNOWN, UNSPACED, tables
 from etl.kernels.words.uax29 import CHARS, END, FLAGS, START
 from tests.helpers.naive_spacy import (
     ANY,
@@ -61,7 +61,7 @@ texts = (
 # The algorithm of spaCy 3.8.18: spacy.tokenizer.
 
 
-def words(text: str, language: str = "en", *, by_space: bool = False) -> list[tuple[str, int]]:
+def words(text: str, language: str = UNKNOWN, *, by_space: bool = False) -> list[tuple[str, int]]:
     data, size, at = buffers(pa.array([text])).data, len(text.encode()), 0
     of_language, buffers_of = tables(language), room(language)
     pairs: list[tuple[str, int]] = []

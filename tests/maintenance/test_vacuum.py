@@ -4,6 +4,7 @@ import os
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,17 +15,21 @@ from distributed import Client
 from etl.audit.verify.verify import verify
 from etl.cli.commands.vacuum import lines
 from etl.dataframe import read_table
+from etl.delta.added_files import read_added_files
 from etl.delta.data_file import DataFile, DataFileWriter
 from etl.delta.table import Table
+from etl.delta.vacuum_records import read_records, write_record
 from etl.errors import ConflictError, LoaderError, TableError
 from etl.job.run import run
 from etl.lake import leases, releases
+from etl.lake.scratch import remove_scratch
 from etl.loader import TokenDataset
 from etl.maintenance.vacuum import vacuum
 from etl.recipe.recipe import Recipe
 from tests.helpers.corpus import records, write_parquet
 from tests.helpers.paths import at, copy
 from tests.helpers.uploads import begin_uploads
+from tests.helpers.vacuums import announce
 
 NOTHING = timedelta(0)
 ORPHAN = "a" * 32 + "-0123456789ab-0.parquet"
@@ -259,3 +264,80 @@ def test_a_vacuum_on_s3_aborts_old_uploads(recipe: Recipe, s3: str) -> None:
     assert f"{uri}  unfinished upload since 20" in "\n".join(lines(shown))
     assert vacuum(f"{s3}/lake", retain=NOTHING, delete=True).uploads == shown.uploads
     assert vacuum(f"{s3}/lake", retain=NOTHING).uploads == []
+
+
+@aged
+def test_a_file_that_was_removed_twice_is_kept_for_a_release_of_its_first_time(
+    replaced: Recipe,
+) -> None:
+    """A repair may add a file again that another program has removed; an optimize removes it then."""
+    releases.create_release(replaced.lake, "first", version=1)
+    tokens = Table.open(replaced.table_url("tokens"))
+    gone = {path for commit in tokens.commits() for path in commit.remove}
+    again = tokens.commit(read_added_files(tokens.url, gone), transactions={})
+    again.commit([], remove=gone, transactions={})
+    for path in Path(replaced.lake).rglob("*"):
+        os.utime(path, (0, 0))
+    deleted = {file.file for file in vacuum(replaced.lake, retain=NOTHING, delete=True).files}
+    assert not deleted & gone
+    assert len(read_table(replaced.lake, "tokens", "first"))
+
+
+@aged
+def test_tables_of_others_below_a_lake_are_left_alone(recipe: Recipe, tmp_path: Path) -> None:
+    """Another lake in a folder of a table, or in the scratch space, has files with our names."""
+    part = "c0ffee00" * 4
+    names = ("tokens/inner", "documents/verdict=kept", f"scratch/shuffle/{part}", "scratch/mine")
+    foreign = []
+    for name in names:
+        folder = Path(recipe.lake) / name
+        (folder / "_delta_log").mkdir(parents=True)
+        for file in (ORPHAN, "plan.json", f"{part}.bin", f"_delta_log/{0:020}.json"):
+            (folder / file).write_bytes(b"{}")
+            foreign.append(f"{name}/{file}")
+    notes = Path(recipe.lake) / "scratch" / "shuffle" / "notes.json"
+    notes.write_bytes(b"{}")
+    ours = Path(recipe.lake) / "scratch" / "shuffle" / part[::-1] / "plan.json"
+    ours.parent.mkdir()
+    ours.write_bytes(b"{}")
+    for path in Path(recipe.lake).rglob("*"):
+        os.utime(path, (0, 0))
+    result = vacuum(recipe.lake, retain=NOTHING, delete=True)
+    assert [f"{file.table}/{file.file}" for file in result.files] == [
+        ours.relative_to(recipe.lake).as_posix()
+    ]
+    assert {*foreign, "scratch/shuffle/notes.json"} <= files(recipe.lake)
+    remove_scratch(f"{recipe.lake}/scratch/shuffle")
+    assert {*foreign, "scratch/shuffle/notes.json"} <= files(recipe.lake)
+    assert not ours.parent.exists()
+
+
+def test_a_vacuum_beside_a_repair_is_refused(recipe: Recipe) -> None:
+    with (
+        leases.hold_lease(recipe.lake, "repair"),
+        pytest.raises(ConflictError, match="a repair of this lake is running"),
+    ):
+        vacuum(recipe.lake, delete=True)
+
+
+@aged
+def test_a_dry_run_writes_nothing(replaced: Recipe) -> None:
+    before = {path: path.stat().st_mtime_ns for path in Path(replaced.lake).rglob("*")}
+    assert vacuum(replaced.lake, retain=NOTHING).files
+    assert {path: path.stat().st_mtime_ns for path in Path(replaced.lake).rglob("*")} == before
+
+
+@aged
+def test_the_next_vacuum_takes_over_the_records_of_dead_ones(replaced: Recipe) -> None:
+    tokens = replaced.table_url("tokens")
+    with leases.hold_lease(replaced.lake, "vacuum") as dead:
+        announced = announce(tokens, dead, last=0)
+    with leases.hold_lease(replaced.lake, "vacuum") as dead:
+        decided = replace(announced, key=dead.key, versions=((0, 0),), is_decided=True)
+    write_record(tokens, decided)
+    vacuum(replaced.lake, retain=NOTHING, delete=True)
+    (record,) = read_records(tokens)
+    assert record.is_decided
+    assert record.key not in (announced.key, decided.key)
+    assert record.includes(0)
+    assert record.includes(1)

@@ -2,9 +2,10 @@
 
 import functools
 import importlib
+import inspect
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,16 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.main import get_command
 
+import etl
 from etl import pipelines, row_condition
-from etl.errors import RecipeError, StorageError, nearest_names
+from etl.cli.app import app
+from etl.errors import RecipeError, SourceError, StorageError, nearest_names
 from etl.recipe.json_schema import json_schema
 from etl.recipe.recipe import Recipe
+from etl.recipe.variables import expand_setting, expand_variables
+from etl.settings_files.yaml_file import read_value
 from etl.sources import Source
 from etl.stages import DedupExact, GopherQuality, Language, Url, Where
 
@@ -34,10 +40,10 @@ stages:
 """
 
 
-def load(folder: Path, text: str, *settings: str) -> Recipe:
+def load(folder: Path, text: str, *settings: str, env: Sequence[str] = ()) -> Recipe:
     file = folder / "web.yaml"
     file.write_text(text)
-    return Recipe.load(file, settings=settings)
+    return Recipe.load(file, settings=settings, env=env)
 
 
 def test_a_recipe_file_is_loaded(tmp_path: Path) -> None:
@@ -117,7 +123,7 @@ def test_a_recipe_survives_a_round_trip_through_yaml(
             "dedup_exact occurs twice",
             None,
         ),
-        ("lake: lake", "lake: ${NO_SUCH_VARIABLE}", 5, "NO_SUCH_VARIABLE is not set", "export"),
+        ("lake: lake", "lake: ${TOKENLAKE_NONE}", 5, "TOKENLAKE_NONE is not set", "export"),
         ("lake: lake", "lake: {", 7, "invalid YAML", None),
     ],
 )
@@ -153,14 +159,15 @@ def test_environment_variables_are_substituted(
     text = text.replace("  - dedup_exact", "  - dedup_exact: {against: '${BUCKET}'}")
     monkeypatch.setenv("BUCKET", "mine")
     monkeypatch.setenv("LISTS", "/lists")
-    recipe = load(tmp_path, text, "name=$${HOME}")
+    env = ["BUCKET", "LISTS", "FOLDER"]
+    recipe = load(tmp_path, text, "name=$${HOME}", env=env)
     assert (recipe.lake, recipe.name) == ("s3://mine/x", "${HOME}")
     assert recipe.source.path == tuple(str(tmp_path / p) for p in ("mine/a", "b", "${BUCKET}"))
     assert recipe.stages[0].hosts == ("/lists/hosts.txt",)
     assert recipe.stages[-1].against[0].lake == str(tmp_path / "mine")
     monkeypatch.setenv("FOLDER", "y")
-    assert load(tmp_path, text).lake == "s3://mine/y"
-    assert load(tmp_path, text, "lake=s3://${BUCKET}/z").lake == "s3://mine/z"
+    assert load(tmp_path, text, env=env).lake == "s3://mine/y"
+    assert load(tmp_path, text, "lake=s3://${BUCKET}/z", env=env).lake == "s3://mine/z"
 
 
 @pytest.mark.parametrize(
@@ -186,21 +193,50 @@ def test_a_variable_that_is_not_in_a_path_is_refused(
 
 
 @pytest.mark.parametrize(
+    "reference", ["${%s}", "${%s:-x}", "${TOKENLAKE_NONE:-x}/${%s}", "${HOME}/$${x}/${%s}"]
+)
+@pytest.mark.parametrize(
     "name",
-    [
-        "AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID", "HF_TOKEN", "AZURE_STORAGE_SAS_TOKEN", "apikey",
-        "DB_PASSWORD", "GOOGLE_APPLICATION_CREDENTIALS", "AZURE_STORAGE_CONNECTION_STRING",
-    ],
-)  # fmt: skip
-def test_a_variable_with_the_name_of_a_secret_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    ["AWS_SECRET_ACCESS_KEY", "GITHUB_PAT", "PGPASS", "home", "tokenlake_x", "PATH", "NOT_SET"],
+)
+def test_a_variable_that_the_user_does_not_name_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, reference: str
 ) -> None:
-    monkeypatch.setenv(name, "hunter2")
-    text = GOOD.replace("lake: lake", f"lake: s3://${{{name}}}/x")
-    for words in ((text,), (GOOD, f"lake=s3://${{{name}}}/x")):
-        with pytest.raises(RecipeError, match=f"the variable {name} may hold a secret") as caught:
-            load(tmp_path, *words)
+    if name != "NOT_SET":
+        monkeypatch.setenv(name, "hunter2")
+    url = f"s3://{reference % name}/x"
+    text = GOOD.replace("lake: lake", f"lake: '{url}'")
+    for words in ((text,), (GOOD, f"lake='{url}'"), (GOOD, f"source.path=['{url}']")):
+        with pytest.raises(RecipeError, match=f"environment variable {name}") as caught:
+            load(tmp_path, *words, env=["OTHER", f"{name}S", name[:3]])
+        assert f"--env {name} " in str(caught.value)
         assert "hunter2" not in str(caught.value)
+    monkeypatch.setenv(name, "named")
+    assert str(load(tmp_path, text, env=[name]).lake).endswith("named/x")
+
+
+def test_the_value_of_a_variable_is_not_expanded_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOKENLAKE_ROOT", "${GITHUB_PAT}")
+    monkeypatch.setenv("GITHUB_PAT", "hunter2")
+    text = GOOD.replace(
+        "lake: lake", "lake: s3://${TOKENLAKE_ROOT}/${TOKENLAKE_NONE:-${GITHUB_PAT}}"
+    )
+    assert load(tmp_path, text).lake == "s3://${GITHUB_PAT}/${GITHUB_PAT}"
+
+
+@given(st.text(st.characters(categories=["L", "N", "P", "S", "Zs"]), min_size=1))
+def test_a_setting_for_another_machine_has_the_values_of_variables(text: str) -> None:
+    path = "/lists/" + text
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CORPUS", "s3://mine")
+        quoted = json.dumps(path.replace("${", "$${"), ensure_ascii=False)
+        written = f"{{against: [{quoted}, '${{CORPUS}}/x'], cut: 1}}"
+        expanded = expand_setting(f"dedup_exact={written}", ["CORPUS"])
+    data = read_value(expanded.partition("=")[2], "--set")
+    against = expand_variables({"source": {"path": data["against"]}})["source"]["path"]
+    assert against == [path, "s3://mine/x"]
 
 
 def test_credentials_in_the_value_of_a_variable_are_refused(
@@ -208,7 +244,7 @@ def test_credentials_in_the_value_of_a_variable_are_refused(
 ) -> None:
     monkeypatch.setenv("STORE", "s3://user:hunter2@bucket")
     with pytest.raises(StorageError, match="must not contain credentials") as caught:
-        load(tmp_path, GOOD.replace("lake: lake", "lake: ${STORE}/x"))
+        load(tmp_path, GOOD.replace("lake: lake", "lake: ${STORE}/x"), env=["STORE"])
     assert "hunter2" not in str(caught.value)
 
 
@@ -497,3 +533,24 @@ def test_a_function_that_no_module_defines_is_refused() -> None:
     for function in (inner, lambda table: table, functools.partial(inner)):
         with pytest.raises(RecipeError, match="no module defines the function .* import it from"):
             Recipe(name="r", source={"path": "a"}, stages=[function])
+
+
+def test_whatever_loads_a_recipe_takes_the_names_of_variables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    functions = [getattr(etl, name) for name in etl.__all__ if name.islower()]
+    loading = [each for each in functions if "recipe" in inspect.signature(each).parameters]
+    assert len(loading) >= 4
+    assert [each for each in loading if "env" not in inspect.signature(each).parameters] == []
+    for command in get_command(app).commands.values():
+        if any(parameter.metavar == "RECIPE" for parameter in command.params):
+            assert "--env" in [option for parameter in command.params for option in parameter.opts]
+
+    file = tmp_path / "web.yaml"
+    file.write_text(GOOD.replace("path: raw/*.parquet", "path: '${CORPUS}/*.parquet'"))
+    monkeypatch.setenv("CORPUS", "/none")
+    with pytest.raises(RecipeError, match="--env CORPUS"):
+        etl.plan(file)
+    with pytest.raises(SourceError, match=r"/none/\*.parquet: no files found"):
+        etl.plan(file, env=["CORPUS"])
+    assert etl.make_trial(file, limit=1, env=["CORPUS"]).source.paths == ("/none/*.parquet",)

@@ -120,7 +120,7 @@ def test_a_file_with_a_malformed_header_is_refused(tmp_path) -> None:
 
 def test_the_error_for_a_damaged_stream_has_the_number_of_readable_records(tmp_path) -> None:
     content = gzip.compress(b"text\n" + b"words of text\n" * 100_000)
-    with pytest.raises(SourceError, match=r"gzip stream is damaged.*; \d{5} records"):
+    with pytest.raises(SourceError, match=r"gzip stream is damaged.*; 100000 records"):
         _read(tmp_path, content[:-9], "a.csv.gz")
 
 

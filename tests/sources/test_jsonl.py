@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from etl import schemas
 from etl.errors import SourceError
 from etl.sources import Columns, Source, Split
-from etl.sources.formats import byte_lines
+from etl.sources.formats import byte_lines, jsonl
 from etl.sources.listing import list_splits, number_splits
 from etl.sources.read import count_records, read_split
 
@@ -63,6 +63,7 @@ def test_records_become_rows(tmp_path) -> None:
             "text": "one",
             "url": "http://a",
             "metadata": '{"score":0.5,"tags":["x",{"a":2,"b":1}]}',
+            "media_type": None,
             "reason": None,
         },
         {
@@ -72,6 +73,7 @@ def test_records_become_rows(tmp_path) -> None:
             "text": "zwölf ä 😀",
             "url": None,
             "metadata": '{"score":"nan"}',
+            "media_type": None,
             "reason": None,
         },
     ]
@@ -92,12 +94,33 @@ def test_metadata_has_the_named_keys_or_is_null(tmp_path) -> None:
         ("true", "true"),
         ("null", None),
         ("[1, 2]", "[1,2]"),
-        ('"\\ud800x"', "\ufffdx"),
+        ("1.0", "1.0"),
+        ("9007199254740993", "9007199254740993"),
     ],
 )
 def test_an_id_of_any_type_becomes_text(tmp_path, value: str, text: str | None) -> None:
     content = b'{"text": "a", "id": %s}' % value.encode()
     assert _read(tmp_path, content, columns=Columns(id="id"))[0]["id"] == text
+
+
+@pytest.mark.parametrize("value", ["1e16", "1e400", "NaN", "9007199254740993.0"])
+def test_a_number_that_may_be_rounded_is_not_an_id(tmp_path, value: str) -> None:
+    content = b'{"text": "a", "id": %s}' % value.encode()
+    [row] = _read(tmp_path, content, columns=Columns(id="id"))
+    assert row["reason"] == "source.malformed"
+    assert "is not exact" in json.loads(row["metadata"])["error"]
+
+
+@pytest.mark.parametrize("field", ["id", "url", "metadata"])
+@pytest.mark.parametrize("value", [b"\xff", b"\\ud800"])
+def test_a_record_with_a_string_that_is_not_unicode_is_rejected(tmp_path, field, value) -> None:
+    key = "k" if field == "metadata" else field
+    content = b'{"text": "a", "%s": "b%s"}\n{"text": "c"}' % (key.encode(), value)
+    columns = Columns(id="id", url="url")
+    rows = _read(tmp_path, content, columns=columns, metadata=("k",))
+    assert [row["reason"] for row in rows] == ["source.invalid_utf8", None]
+    assert [(row["id"], row["url"], row["text"]) for row in rows[:1]] == [(None, None, None)]
+    assert f"of the {field} is not UTF-8" in json.loads(rows[0]["metadata"])["error"]
 
 
 @pytest.mark.parametrize(
@@ -224,7 +247,7 @@ def test_damage_after_valid_rows_is_reported(tmp_path) -> None:
 
 
 def test_a_file_that_is_not_gzip_is_refused(tmp_path) -> None:
-    with pytest.raises(SourceError, match=r"incorrect header check.*; 0 records"):
+    with pytest.raises(SourceError, match=r"no gzip member starts at byte 0.*; 0 records"):
         _read(tmp_path, b'{"text": "a"}\n', "a.jsonl.gz")
     assert _read(tmp_path, b"", "a.jsonl.gz") == []
 
@@ -279,10 +302,8 @@ def test_a_line_belongs_to_the_piece_in_which_it_starts(content: bytes, step: in
 )
 def test_blocks_have_whole_lines_and_shorten_long_ones(written, read_bytes, max_line_bytes) -> None:
     content = b"\n".join(written)
-    stream = pa.BufferReader(content)
-    blocks = list(
-        byte_lines.read_blocks(stream, max_line_bytes=max_line_bytes, read_bytes=read_bytes)
-    )
+    chunks = [content[n : n + read_bytes] for n in range(0, len(content), read_bytes)]
+    blocks = list(byte_lines.read_blocks(chunks, max_line_bytes=max_line_bytes, is_start=True))
     found = "".join(blocks).removeprefix("\ufeff").encode("utf-8", "surrogateescape").split(b"\n")
     expected = content.removeprefix(b"\xef\xbb\xbf").split(b"\n")
     assert all(block.endswith("\n") for block in blocks[:-1])
@@ -298,8 +319,8 @@ def test_blocks_have_whole_lines_and_shorten_long_ones(written, read_bytes, max_
 def test_a_byte_order_mark_is_removed_only_at_the_start() -> None:
     content = "\ufeff1\n\ufeff2\n".encode()
     for start, expected in ((0, ["1\n", "\ufeff2\n"]), (5, ["\ufeff2\n"])):
-        stream = pa.BufferReader(content[start:])
-        blocks = byte_lines.read_blocks(stream, max_line_bytes=9, start=start, read_bytes=5)
+        chunks = [content[start:][:5], content[start:][5:]]
+        blocks = byte_lines.read_blocks(chunks, max_line_bytes=9, is_start=start == 0)
         assert list(blocks) == expected
 
 
@@ -325,3 +346,19 @@ def test_real_files_are_read_unchanged(data, name: str) -> None:
     rows = _rows(Source(path=str(path)), batch_bytes=1 << 20)
     assert [row["text"] for row in rows] == [text if text.strip() else None for text in texts]
     assert [row["row"] for row in rows] == list(range(len(texts)))
+
+
+_BLANKS = st.sampled_from(["", " ", "\t\r", "\r", "  "])
+_SHORT = st.sampled_from(['{"text": "a"}', ' {"text": "b"}\r', "{", "[]"])
+
+
+@given(st.lists(_BLANKS | _SHORT, min_size=1, max_size=30), st.booleans())
+def test_lines_keep_their_numbers_among_many_blank_ones(lines: list[str], has_end: bool) -> None:
+    block = "\n".join(lines) + "\n" * has_end
+    if not block:  # there are no empty blocks
+        return
+    numbered, after = jsonl._number_lines(block, 7)
+    filled = [(number, line) for number, line in numbered if line.strip()]
+    expected = block.removesuffix("\n").split("\n")
+    assert filled == [(n, line) for n, line in enumerate(expected, 7) if line.strip()]
+    assert after == 7 + len(expected)

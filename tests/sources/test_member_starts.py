@@ -193,6 +193,6 @@ def test_a_member_stored_inside_another_one_is_reported(tmp_path: Path) -> None:
     splits = list(list_splits(source))
     assert len(splits) > 1
     with pytest.raises(
-        SourceError, match="no member ends at byte .* larger source.split_bytes avoids"
+        SourceError, match=r"cut at byte .*, where no member starts\n.*set source.split_bytes"
     ):
         count_records(splits[0])

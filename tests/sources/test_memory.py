@@ -104,7 +104,8 @@ hostile(
 hostile(
     "invalid UTF-8/a.jsonl.zst",
     lambda: json_string(b"\xff", 24 * MB, b'{"text": "a", "more": "'),
-    text=2,
+    text=1,
+    invalid_utf8=1,
 )
 hostile(
     "long ids/a.jsonl.zst",

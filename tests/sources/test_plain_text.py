@@ -48,6 +48,21 @@ def test_many_files_are_many_documents(tmp_path) -> None:
     assert {(row["id"], row["url"], row["metadata"]) for row in rows} == {(None, None, None)}
 
 
+def test_html_files_are_decoded_as_they_declare(tmp_path) -> None:
+    page = "<meta charset=koi8-r><p>Привет"
+    (tmp_path / "a.HTML").write_bytes(page.encode("koi8-r"))
+    (tmp_path / "b.htm.gz").write_bytes(gzip.compress("\ufeff<p>ä".encode()))
+    (tmp_path / "c.xhtml").write_bytes(b"<p>" + b"\xc3\xa4" * 9 + b"\xff" * 3)
+    (tmp_path / "d.txt").write_text("<p>")
+    rows = [(row["reason"] or row["text"], row["media_type"]) for row in _rows(tmp_path)]
+    assert rows == [
+        (page, "text/html"),
+        ("<p>ä", "text/html"),
+        ("source.undecodable", None),
+        ("<p>", None),
+    ]
+
+
 @pytest.mark.parametrize(("size", "outcome"), [(9, None), (10, None), (11, "source.too_large")])
 def test_a_file_over_the_limit_is_rejected(tmp_path, size: int, outcome: str | None) -> None:
     text = "ä" * (size // 2) + "x" * (size % 2)

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import fsspec
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
@@ -134,6 +136,24 @@ def test_long_texts_behind_a_small_dictionary_do_not_add_up(tmp_path) -> None:
     with _arrow_memory() as pool:
         assert len(next(read_split(split, source, batch_bytes=2 << 20))) == (2 << 20) // 50_000
         assert pool.max_memory() < 128 << 20
+
+
+def test_row_groups_that_take_much_memory_are_read_one_by_one(tmp_path) -> None:
+    with pq.ParquetWriter(tmp_path / "a.parquet", pa.schema({"text": pa.string()})) as writer:
+        for letter in "abcde":  # 72 MB each
+            indices = pa.array(np.zeros(120, np.int32))
+            texts = pa.DictionaryArray.from_arrays(indices, pa.array([letter * 600_000]))
+            writer.write_table(pa.table({"text": texts.cast(pa.string())}))
+    source = Source(path=str(tmp_path / "a.parquet"))
+    [split] = list_splits(source)
+    rows, letters = [], []
+    with _arrow_memory() as pool:
+        for table in read_split(split, source):
+            rows += table["row"].to_pylist()
+            letters += pc.utf8_slice_codeunits(table["text"], 0, 1).to_pylist()
+        assert pool.max_memory() < 512 << 20
+    assert rows == [*range(600)]
+    assert letters == [letter for letter in "abcde" for _ in range(120)]
 
 
 def test_a_large_file_of_lines_is_read_in_little_memory(tmp_path) -> None:

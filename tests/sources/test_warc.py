@@ -21,7 +21,7 @@ from etl.errors import SourceError
 from etl.sources import Source
 from etl.sources.listing import list_splits
 from etl.sources.read import read_split
-from tests.helpers.warc_archives import PACKINGS, PAGE, conversion, pack, record, response
+from tests.helpers.warc_archives import PACKINGS, PAGE, conversion, http, pack, record, response
 
 
 @pytest.fixture(autouse=True)
@@ -96,6 +96,7 @@ def test_documents_become_rows_and_other_records_do_not(tmp_path) -> None:
             "text": text,
             "url": f"https://example.org/{number}",
             "metadata": json.dumps({**common, **facts}, sort_keys=True, separators=(",", ":")),
+            "media_type": facts["content_type"],
             "reason": None,
         }
         for number, text, facts in documents
@@ -308,6 +309,71 @@ def test_a_body_over_the_limit_after_decompression_is_rejected(tmp_path) -> None
     assert outcome == ["source.too_large", PAGE.decode()]
 
 
+# Floods, segments and missing types
+
+
+def _flood(line: bytes) -> bytes:
+    return b"".join([*_wet(0), line * (500_000 // len(line)), *_wet(2)])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"WARC/1.0\n",
+        b"WARC/1.0\r\n",
+        b"WARC/1.0\r\nWARC-Type: response\r\n",
+        b"WARC/1.0\r\n\r\n",
+        b"WARC/1.0\r\nWARC-Type: response\r\n\r\n",
+        b"WARC/1.0\r\nX: 1\r\n",
+    ],
+)
+@pytest.mark.parametrize("how", ["plain", "one gzip"])
+def test_a_flood_of_first_lines_is_one_damaged_stretch(tmp_path, line: bytes, how: str) -> None:
+    for content in (_flood(line), _flood(line).replace(_wet(2)[0], b"")):
+        outcome = _outcome(tmp_path, pack([content], how))
+        assert outcome == ["text 0", "source.damaged", "text 2"][: len(outcome)]
+        assert len(outcome) >= 2
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_the_segments_of_a_record_are_rejected(tmp_path: Path, number: int) -> None:
+    fields = {"WARC_Segment_Number": number}
+    if number == 1:
+        segment = response(1).replace(b"WARC-Type", b"WARC-Segment-Number: 1\r\nWARC-Type")
+    else:
+        segment = record("continuation", 1, b"the rest of a page", **fields)
+    path = tmp_path / "a.warc"
+    path.write_bytes(b"".join([*_wet(0), segment, *_wet(2)]))
+    rows = _rows(path)
+    assert [row["reason"] or row["text"] for row in rows] == [
+        "text 0",
+        "source.segmented",
+        "text 2",
+    ]
+    assert f"segment {number} of a longer one" in rows[1]["metadata"]
+    assert rows[1]["url"] == "https://example.org/1"
+
+
+@pytest.mark.parametrize(
+    "content_type", [None, "", "text/html", "application/http; msgtype=response"]
+)
+def test_an_http_header_is_never_text(tmp_path: Path, content_type: str | None) -> None:
+    block = http(PAGE)
+    content = record("response", 1, block, Content_Type=content_type)
+    assert _outcome(tmp_path, content) == [PAGE.decode()]
+    bitmap = record("response", 1, http(b"BM" + bytes(200)), Content_Type=content_type)
+    assert _outcome(tmp_path, bitmap) == ["source.not_text"]
+
+
+def test_a_body_that_ends_early_is_text_with_a_note(tmp_path: Path) -> None:
+    body = b"%x\r\n" % len(PAGE) + PAGE[:-10]
+    path = tmp_path / "a.warc"
+    path.write_bytes(response(1, body, Transfer_Encoding="chunked"))
+    (row,) = _rows(path, metadata=("damage",))
+    assert row["text"] == PAGE[:-10].decode()
+    assert json.loads(row["metadata"]) == {"damage": "chunked: the body ends inside a chunk"}
+
+
 # Properties
 
 _BLOCKS = st.lists(
@@ -481,3 +547,11 @@ def test_pages_of_a_crawl_are_read(data) -> None:
     assert metadata.pop('{"charset":"utf-8"}') == 2037  # three pages contain U+FFFD
     assert metadata.total() == 3
     assert [row["url"] for row in pages] == [row["url"] for row in texts]
+
+
+def test_a_record_whose_url_is_not_utf8_is_rejected(tmp_path) -> None:
+    content = b"".join([response(1), response(2).replace(b"example.org/2", b"example.org/\xff")])
+    good, bad = _read(tmp_path, content)
+    assert (good["url"], good["reason"]) == ("https://example.org/1", None)
+    assert (bad["url"], bad["reason"]) == (None, "source.invalid_utf8")
+    assert "byte 0xff at character 20 of the url" in json.loads(bad["metadata"])["error"]

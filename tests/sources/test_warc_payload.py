@@ -9,17 +9,14 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
+from etl.sources.formats.character_sets import decode_text
 from etl.sources.formats.warc_payload import (
     Payload,
-    _parse_any,
-    _parse_standard,
-    decode_text,
     extract_payload,
 )
 from etl.sources.formats.warc_records import Record
 from tests.helpers.warc_archives import PAGE, http
 
-_ENDS = st.sampled_from(["\r\n", "\r\n", "\r\n", "\n", "\r", "\r\r\n"])
 _HTTP = "application/http; msgtype=response"
 
 
@@ -75,32 +72,6 @@ def test_encodings_are_undone(body: bytes, fields: dict[str, str]) -> None:
 )
 def test_unusual_http_headers_are_accepted(block: bytes) -> None:
     assert _page(block).text == PAGE
-
-
-_NAMES = st.sampled_from(
-    ["Content-Type", "CONTENT-TYPE", "content-encoding", "Transfer-Encoding", "X-Y", "", "é", "a b"]
-)
-_VALUES = st.sampled_from(["text/html", "A/B ;charset=x", "gzip", "", ":", "é", "\t", "x\r\n y"])
-_LINES = st.builds("{}{}{}{}".format, _NAMES, st.sampled_from([":", ": ", ""]), _VALUES, _ENDS)
-
-
-@given(
-    st.sampled_from(["HTTP/1.1 200 OK", "HTTP/2 204", "HTTP/1.0 2000", "http/1.1 200", "HTTP/1.1"]),
-    st.lists(_LINES, max_size=4).map("".join),
-    _ENDS,
-    st.sampled_from([b"", b"body", b"\r\n", b"\x1f\x8b"]),
-)
-def test_the_fast_path_and_the_full_parser_agree(first: str, lines: str, end: str, body) -> None:
-    block = f"{first}{end}{lines}\r\n".encode() + body
-    response = _parse_standard(block)
-    if response is not None:
-        status, declared, rest = _parse_any(Record(block=block), 1 << 20)
-        assert response == (status, declared.lower(), rest)
-
-
-def test_a_common_header_takes_the_fast_path() -> None:
-    block = http(PAGE, Server="x", X_Crawler_Content_Encoding="gzip")
-    assert _parse_standard(block) == (200, "text/html; charset=utf-8", PAGE)
 
 
 @pytest.mark.parametrize(
@@ -202,7 +173,7 @@ def test_the_detected_content_type_overrides_the_declared_one() -> None:
         ("①髙".encode("cp932"), "Shift_JIS", "①髙", "cp932"),
         ("똠방".encode("cp949"), "euc-kr", "똠방", "cp949"),
         ("€镕".encode("gb18030"), "gb2312", "€镕", "gb18030"),
-        (b"<meta charset='koi8-r'>" + "Да".encode("koi8-r"), None, None, "koi8-r"),
+        (b"<meta charset='koi8-r'>" + "Да".encode("koi8-r"), None, None, "koi8-u"),
         (b"<meta charset=latin1>" + "Да".encode(), "utf-8", None, "utf-8"),
         ("ó".encode(), None, "ó", "utf-8"),
         (b"words", None, "words", "utf-8"),

@@ -101,7 +101,7 @@ def test_a_record_is_found_again_by_its_row_with_any_split_size(tmp_path: Path) 
     wanted = {row["row"]: row["text"] for row in rows[::7]}
     for split_bytes in (1 << 30, 9000, 2000):
         source = Source(path=str(path), split_bytes=split_bytes)
-        assert read_texts(file, wanted.keys(), source) == (wanted, None)
+        assert read_texts([file], file.uri, wanted.keys(), source) == (wanted, None)
 
 
 def test_a_cut_inside_a_member_is_reported(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from etl.errors import RecipeError
 from etl.recipe.recipe import Recipe
 from etl.stages import Decontaminate, Where
 from etl.stages.apply import apply
+from tests.helpers.odd_files import WHY, make_odd_files
 from tests.helpers.raw_rows import raw
 
 ALPHABET = [chr(letter) * 2 for letter in range(ord("a"), ord("z") + 1)]  # 26 words
@@ -136,7 +137,7 @@ def test_paths_of_sets_are_relative_to_the_recipe(sets):
     [
         ("a.txt", "\n\n", "a.txt: the set quiz has no items"),
         ("a.txt", "a few words", "a.txt: no item of the set quiz has at least 8 words"),
-        ("a.jsonl", '{"text": "a"}\n{"text": \n', "a.jsonl: row 1 has no usable 'text' .source"),
+        ("a.jsonl", '{"text": ""}\n{"text": \n', "a.jsonl: row 0 has no usable 'text' .source"),
         ("a.jsonl", '{"txt": "a"}\n', "a.jsonl: row 0 has no usable 'text' .source.no_text"),
         ("a.doc", "a", "a.doc"),
     ],
@@ -145,6 +146,38 @@ def test_an_unusable_set_is_an_error(tmp_path, name, content, message):
     (tmp_path / name).write_text(content)
     with pytest.raises(RecipeError, match=message):
         hits(Decontaminate(sets={"quiz": str(tmp_path / name)}), LONG)
+
+
+def test_items_without_a_text_are_left_out_and_counted(tmp_path):
+    items = [{"text": LONG}, {"text": ""}, {"text": None}, {"other": 1}, {"text": SHORT}]
+    lines = [*map(json.dumps, items), "no JSON", ""]
+    (tmp_path / "a.jsonl").write_text("\n".join([lines[1], *lines]))
+    (tmp_path / "b.jsonl").write_text("\n".join([lines[0], lines[4]]))
+    pq.write_table(pa.table({"text": [None, LONG, ""]}), tmp_path / "c.parquet")
+    for name, count in (("a.jsonl", 5), ("b.jsonl", 0), ("c.parquet", 2)):
+        stage = Decontaminate(sets={"quiz": str(tmp_path / name)})
+        stage.check()
+        assert hits(stage, LONG, "an other text") in ([8, 0], [9, 0])
+        skipped = stage.skipped_items()
+        assert sum(skipped.values()) == count
+        assert all(reason.startswith("decontaminate.quiz: source.") for reason in skipped)
+
+
+def test_files_of_a_set_that_cannot_be_read_are_left_out(tmp_path):
+    (tmp_path / "a.jsonl").write_text(json.dumps({"text": LONG}))
+    before = Decontaminate(sets={"quiz": str(tmp_path)})
+    identity = before.identity()
+    make_odd_files(tmp_path)
+    for path in (tmp_path, tmp_path / "**/*.jsonl"):
+        stage = Decontaminate(sets={"quiz": str(path)})
+        stage.check()
+        assert stage.identity() == identity
+        assert hits(stage, LONG) == hits(before, LONG) != [0]
+        assert len(stage.unreadable_files()) == len(WHY)
+        assert [len(files.files) for files in stage.files().values()] == [1]
+    (tmp_path / "a.jsonl").unlink()
+    with pytest.raises(RecipeError, match="is not|leads to no file"):
+        before.check()
 
 
 def test_invalid_settings_are_rejected(sets):

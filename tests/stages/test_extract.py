@@ -185,6 +185,13 @@ def test_rejected_documents_are_not_extracted() -> None:
     assert second["text"] == TEXT
 
 
+def test_the_media_type_is_that_of_the_text_before_the_stage() -> None:
+    table = raw(["&lt;i&gt;", "&lt;i&gt;"], media_type=["text/html", None])
+    once, twice = (apply(table, [Extract()] * times).to_pylist() for times in (1, 2))
+    assert [row["text"] for row in once] == [row["text"] for row in twice] == ["<i>", "&lt;i&gt;"]
+    assert "media_type" not in once[0]
+
+
 def test_a_missing_extractor_is_an_error(monkeypatch, tmp_path) -> None:
     (tmp_path / "resiliparse.py").write_text("raise ImportError('no such library')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
@@ -212,7 +219,7 @@ def test_the_text_is_that_of_the_extractor_in_any_batch(texts, all_html) -> None
     stage = Extract(all_html=all_html)
     table = raw(texts)
     result = stage.apply(table)
-    is_page = stage._is_page(pa.array(texts, pa.string())).to_pylist()
+    is_page = stage._find_pages(pa.array(texts, pa.string()), table["media_type"]).to_pylist()
     for text, page, row in zip(texts, is_page, result.to_pylist(), strict=True):
         assert row["text"] == (direct(text) if page else text)
         assert row["extract_html_chars"] == (len(text) if page else None)

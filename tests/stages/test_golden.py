@@ -1,8 +1,8 @@
 """Golden files, one per stage: documents below, at and above its thresholds, and the expected rows.
 
-A document's ``text`` is a string or a list of [piece, repetitions]. It may have an ``id`` and a ``url``.
-Its ``stages`` replace those of the file. With ``"extra": "segmenters"`` it is skipped where these
-packages are not installed. ``expect`` gives columns of ``documents`` and of ``tokens``.
+A document's ``text`` is a string or a list of [piece, repetitions]. It may have an ``id``, a ``url`` and a
+``media_type``. Its ``stages`` replace those of the file. With ``"extra": "segmenters"`` it is skipped where
+these packages are not installed. ``expect`` gives columns of ``documents`` and of ``tokens``.
 """
 
 import itertools
@@ -37,7 +37,7 @@ def test_golden(case, monkeypatch):
     if not isinstance(text, str):
         text = "".join(piece * times for piece, times in text)
     stages = TypeAdapter(list[AnyStage]).validate_python(case["stages"])
-    given = {name: [case[name]] for name in ("id", "url") if name in case}
+    given = {name: [case[name]] for name in ("id", "url", "media_type") if name in case}
     documents = apply(raw([text], **given), stages)
     (row,) = documents.to_pylist()
     for stage in stages:

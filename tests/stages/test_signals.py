@@ -113,7 +113,7 @@ def test_a_group_is_computed_once(monkeypatch):
 
     monkeypatch.setattr(word_counts, "count_words", counted)
     compute_signals(pa.table({"text": ["a"]}), ["num_words", "num_lines", "alpha_word_ratio"])
-    assert calls == [{"rules": "en", "words": True, "marks": True, "repeated": False}]
+    assert calls == [{"rules": "unknown", "words": True, "marks": True, "repeated": False}]
     compute_signals(
         pa.table({"text": ["a"]}), ["num_words", "spaced_num_words", "top_2gram_char_ratio"]
     )
@@ -121,7 +121,7 @@ def test_a_group_is_computed_once(monkeypatch):
     assert [how["marks"] for how in calls[1:]] == [False, False]
     assert calls[1]["repeated"]
     compute_signals(pa.table({"text": ["a"]}), ["newline_word_ratio"])
-    assert calls[3] == {"rules": "en", "words": False, "marks": False, "repeated": False}
+    assert calls[3] == {"rules": "unknown", "words": False, "marks": False, "repeated": False}
 
 
 def test_words_are_those_of_the_language_of_each_row():

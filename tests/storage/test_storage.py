@@ -92,6 +92,16 @@ def test_a_connection_string_for_another_account_is_refused(monkeypatch) -> None
     assert options["azure_allow_http"] == "true"
 
 
+def test_all_urls_of_a_folder_have_one_location(monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "one")
+    urls = ["az://raw/a", "abfs://raw/a", "abfss://raw@one.dfs.core.windows.net/a"]
+    assert {storage.location_of(url) for url in urls} == {"abfss://raw/a"}
+    other = "abfss://raw@two.dfs.core.windows.net/a"
+    assert storage.location_of(other) == storage.location_of(other.replace("abfss", "az")) == other
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    assert storage.location_of(f"file://{tmp_path}/link/b") == f"file://{tmp_path.resolve()}/a/b"
+
+
 @pytest.mark.parametrize(
     ("url", "found"),
     [

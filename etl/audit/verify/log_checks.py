@@ -1,7 +1,8 @@
 """Check the log of each table: its entries, its checkpoints and its newest version.
 
 Tokenlake never cleans a log, so every entry must exist, except for those that a repair has given up. Missing
-newest entries show up in other tables and in releases that name a later version.
+newest entries show up in what names a later version: other tables, releases, and the versions that a job has
+left when it ended.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,9 +22,10 @@ from etl.delta.log_damage import LogCheck, LogDamage, lost_versions
 from etl.delta.set_transactions import SetTransactions
 from etl.delta.snapshot import Snapshot
 from etl.delta.table import Table
-from etl.errors import TokenlakeError
+from etl.errors import TableError, TokenlakeError
 from etl.lake import releases
 from etl.lake.commit_info import input_versions, parse_record
+from etl.lake.finished_versions import finished_versions
 from etl.lake.table_specs import SPECS
 from etl.lake.table_versions import LiveInputs
 from etl.recipe.recipe import Recipe
@@ -78,6 +80,8 @@ def check_logs(lake: str) -> Logs:
     for release in releases.read_releases(lake)[0]:
         for kind, version in release.versions.items():
             logs.name(kind, version)
+    for kind, version in _finished(lake).items():
+        logs.name(kind, version)
     # Those made from others come first: the versions that they name exist when the others are read.
     for name in reversed(SPECS):
         _check_log(lake, name, logs)
@@ -88,6 +92,13 @@ def check_logs(lake: str) -> Logs:
             if not any(problem.table == name for problem in logs.errors):
                 logs.damage[name] = LogDamage(url=url, newest=-1)
     return logs
+
+
+def _finished(lake: str) -> dict[str, int]:
+    try:
+        return finished_versions(lake)
+    except TableError:  # reported among the small files
+        return {}
 
 
 def _check_log(lake: str, name: str, logs: Logs) -> None:

@@ -1,4 +1,4 @@
-"""Check the small JSON files of a lake: releases, leases, quarantine notes, moves, vacuumed versions."""
+"""Check the small JSON files of a lake: releases, leases, notes, moves, records of vacuums and versions."""
 
 from collections.abc import Iterator
 
@@ -7,6 +7,8 @@ from etl.audit.verify.file_checks import Problem
 from etl.delta import vacuum_records
 from etl.errors import TableError
 from etl.lake import missing_inputs, releases
+from etl.lake.finished_versions import FOLDER as FINISHED
+from etl.lake.finished_versions import finished_uri
 from etl.lake.table_specs import SPECS
 from etl.storage import checked_json
 
@@ -22,6 +24,8 @@ def check_small_files(lake: str) -> Iterator[Problem]:
         yield Problem(
             releases.FOLDER, _path(lake, releases.FOLDER, damage), _what(damage), release=lost
         )
+    for damage in checked_json.find_damage(finished_uri(lake), hint=releases.RESTORED):
+        yield Problem(FINISHED, _path(lake, FINISHED, damage), _what(damage))
     for folder in REMOVABLE:
         for file in storage.find_files(storage.join(lake, folder)):
             try:

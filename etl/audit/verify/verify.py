@@ -21,6 +21,7 @@ from etl.audit.verify.loss_checks import check_losses
 from etl.audit.verify.row_checks import SAME, STAYS, check_rows, read_duplicates
 from etl.audit.verify.shuffled_checks import check_shuffled
 from etl.audit.verify.small_file_checks import check_small_files
+from etl.audit.verify.source_checks import check_sources
 from etl.compact_collections import DigestSet
 from etl.delta.table import Table
 from etl.errors import TableError
@@ -36,8 +37,10 @@ from etl.recipe.recipe import Recipe
 __all__ = ["Problem", "verify"]
 
 
-def verify(lake: str, *, quick: bool = False) -> list[Problem]:
+def verify(lake: str, *, quick: bool = False, sources: bool = False) -> list[Problem]:
     """Return all problems in a lake, sorted by table and data file.
+
+    With ``sources``, its input files are read again and compared with the rows read from them.
 
     Data files are checked only if the logs are sound and no other program has changed data, and rows are
     compared only if every data file is sound. Unfinished work is not a problem. Raises TableError if the
@@ -60,6 +63,8 @@ def verify(lake: str, *, quick: bool = False) -> list[Problem]:
     if not problems and not quick:
         problems += _compare_tables(tables)
     problems += _check_lineage(tables["documents"], logs.inputs)
+    if sources:
+        problems += check_sources(tables["documents"], logs.inputs)
     for table in tables.values():
         problems += _check_releases(url, table, quick=quick)
     problems += small

@@ -17,6 +17,15 @@ from etl.settings_files.secret_names import may_be_secret
 
 SCHEME: Final = "k8s:"
 
+_PUBLIC: Final = frozenset(
+    {
+        *("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AZURE_STORAGE_ACCOUNT_NAME"),
+        *("GOOGLE_CLOUD_PROJECT", "STORAGE_EMULATOR_HOST", "LANG", "TZ"),
+        *("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "POLARS_MAX_THREADS", "MALLOC_ARENA_MAX"),
+    }
+)
+"""The variables that a cluster file may set besides TOKENLAKE_...; manifests show their values."""
+
 _MAX_NAME_CHARS: Final = 40  # the operator adds up to 28 to the name of the cluster, of at most 63
 
 
@@ -49,7 +58,8 @@ class ClusterFile(ClusterSettings):
     ``workers`` is the number of on-demand workers, which do the shuffles; those of ``spot`` help to read and
     to tokenize. ``max_workers`` limits `auto`. ``cpu`` and ``memory`` are of a worker, which has one thread.
     After ``idle_timeout`` seconds without work, the operator deletes the cluster. ``environment`` is added to
-    the driver and the workers; credentials are in the Secret ``tokenlake-s3``.
+    the driver and the workers: variables of Tokenlake (TOKENLAKE_...), of regions, endpoints and threads.
+    Credentials are in the Secret ``tokenlake-s3``, other variables in the ConfigMap ``tokenlake-settings``.
     """
 
     example: ClassVar[str] = "image: registry.example.com/tokenlake:0.1.0"
@@ -71,8 +81,11 @@ class ClusterFile(ClusterSettings):
     @classmethod
     def _check_environment(cls, environment: dict[str, str]) -> dict[str, str]:
         for name in environment:
-            if may_be_secret(name):
-                raise ValueError(f"{name} may hold a secret: put it into the Secret tokenlake-s3")
+            if may_be_secret(name, _PUBLIC):
+                raise ValueError(
+                    f"{name} may hold a secret: put it into the Secret tokenlake-s3, or into the ConfigMap "
+                    "tokenlake-settings if it holds none"
+                )
         return environment
 
     @model_validator(mode="after")

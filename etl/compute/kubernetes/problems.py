@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from etl.errors import one_line
+from etl.visible_text import one_line
 
 Resource = Mapping[str, Any]
 Names = re.Pattern[str]

@@ -3,8 +3,12 @@
 White space separates chunks. Punctuation is cut off at both ends of a chunk as long as there is any. The
 rest is split where a rule says so (``can't``), is kept whole if it is a host name or an address with one,
 and otherwise is cut at infixes (``well-known``; ``and/or`` is special). A *segment* is a resulting word,
-number or punctuation mark. A chunk in a script without spaces has the segments of ``etl.kernels.words.uax29``
-(UAX #29). So has a chunk of MAX_CHARS or more, which is read in pieces of that size. Linear in the bytes.
+number or punctuation mark. A chunk of MAX_CHARS or more has the segments of ``etl.kernels.words.uax29`` (UAX
+#29) and is read in pieces of that size. Linear in the bytes.
+
+The rules for English, German, French and Russian keep a run of characters of a script without spaces as one
+word. In documents of another or an unknown language, a chunk with any has the segments of UAX #29, about one
+for each character.
 
 The rules are facts of spaCy 3.8 (MIT licence; ``spacy.tokenizer``). Of 4.3 million words of German text,
 15 differ from spaCy's, of 577,000 Russian ones 48 (specials with white space), and of 590,000 French ones
@@ -49,6 +53,7 @@ from etl.kernels.words.spacy_tables import (
     ICON,
     LETTER,
     NO_WORD,
+    QUOTE,
     SPACE,
     UNSPACED,
     SpacyTables,
@@ -447,7 +452,7 @@ def _append_parts(
     while k < last:
         flag = chunk[k, FLAG]
         width = 0
-        if k > first and (flag & ICON or not flag & (ALPHA | DIGIT)):
+        if k > first and (flag & (ICON | QUOTE) or not flag & (ALPHA | DIGIT)):
             width = infix(chunk, first, k, last, rules)
         ends_word = rules == FRENCH and k > start and ends_elision(chunk, first, k)
         if width == 0 and not ends_word:

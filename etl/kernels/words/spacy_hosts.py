@@ -54,16 +54,19 @@ def _after_scheme(chunk: NDArray[np.int64], first: int, last: int) -> int:
 def _is_name(chunk: NDArray[np.int64], first: int, last: int) -> bool:
     """Return whether characters are labels separated by dots, with an optional port and path."""
     labels, start, k = 0, first, first
+    is_last = False  # the label has a letter above U+FFFF, as only the last may
     while k < last:
         point = chunk[k, POINT]
         if point == _DOT:
-            if k == start or k - start > _LABEL_CHARS:
+            if k == start or k - start > _LABEL_CHARS or is_last:
                 return False
             if not (chunk[start, FLAG] & HOST and chunk[k - 1, FLAG] & HOST):
                 return False
             labels, start = labels + 1, k + 1
         elif not (chunk[k, FLAG] & HOST or point in _IN_LABEL):
-            break
+            if not (chunk[k, FLAG] & LOWER and chunk[k, FLAG] & ALPHA):
+                break
+            is_last = True
         k += 1
     if labels == 0 or not _MIN_TLD <= k - start <= _MAX_TLD:
         return False

@@ -4,7 +4,8 @@ The facts are those of spaCy 3.8 (MIT licence; ``spacy.lang.char_classes``, ``sp
 punctuation that does not form words is that of datatrove 0.10.1 (Apache-2.0; ``datatrove.utils.text``).
 
 English, German, French and Russian have rules of their own, other languages those that spaCy applies in any
-language (``spacy.blank("xx")``). The rules of an unknown language are the English ones, as in datatrove.
+language (``spacy.blank("xx")``). The rules of an unknown language are the English ones, as in datatrove,
+except for scripts without spaces.
 """
 
 import unicodedata
@@ -18,8 +19,8 @@ from numpy.typing import NDArray
 from etl.kernels.bytes import character_classes
 from etl.kernels.words.spacy_specials import LANGUAGES, specials
 
-UNKNOWN: Final = "en"
-"""The language whose rules apply to documents of unknown language: datatrove's default."""
+UNKNOWN: Final = "unknown"
+"""The rules for documents of unknown language."""
 
 OTHER: Final = "xx"
 """spaCy's name for the rules that hold in any language."""
@@ -37,7 +38,7 @@ ICON: Final = 1 << 5  # symbols, emoji
 MONEY: Final = 1 << 6
 DIGIT: Final = 1 << 7  # 0 to 9
 SPACE: Final = 1 << 8  # str.isspace
-UNSPACED: Final = 1 << 9  # of a script without spaces
+UNSPACED: Final = 1 << 9  # of a script without spaces, which the rules do not cut
 NO_WORD: Final = 1 << 10  # punctuation that alone does not form a word
 LETTER: Final = 1 << 11  # str.isalpha
 PREFIX: Final = 1 << 12  # cut off at the start
@@ -135,7 +136,7 @@ def rules_of(language: str | None) -> str:
     """Return the language whose rules split the words of a language (None: unknown).
 
     >>> rules_of("de"), rules_of("es"), rules_of(None)
-    ('de', 'xx', 'en')
+    ('de', 'xx', 'unknown')
     """
     if language is None:
         return UNKNOWN
@@ -148,7 +149,8 @@ def tables(rules: str = UNKNOWN) -> SpacyTables:
     table = np.zeros((_NUM_SLOTS, 2), np.int64)
     lengths, plain = np.zeros(1 << 14, np.int32), np.zeros(1 << 10, np.int64)
     joined = np.zeros(256, np.int64)
-    for special, parts in specials(rules).items():
+    language = "en" if rules == UNKNOWN else rules
+    for special, parts in specials(language).items():
         word = special.encode()
         lengths[(word[0] & 127) << 7 | word[-1] & 127] |= 1 << len(word)
         core = special if special.isalnum() else special[:-1]
@@ -166,7 +168,7 @@ def tables(rules: str = UNKNOWN) -> SpacyTables:
     for array in arrays:
         array.flags.writeable = False
     return SpacyTables(
-        *arrays, {"en": ENGLISH, "de": GERMAN, "fr": FRENCH}.get(rules, ANY_LANGUAGE)
+        *arrays, {"en": ENGLISH, "de": GERMAN, "fr": FRENCH}.get(language, ANY_LANGUAGE)
     )
 
 
@@ -214,5 +216,7 @@ def _flags(rules: str) -> NDArray[np.uint32]:
         table[first : last + 1] |= NO_WORD | SENTENCE_END
     classes = character_classes.classes()
     table[(classes == character_classes.SPACE) | (classes == character_classes.LINE)] |= SPACE
-    table[(classes == character_classes.UNIT) | (classes == character_classes.KATAKANA)] |= UNSPACED
+    if rules not in LANGUAGES:
+        is_unspaced = (classes == character_classes.UNIT) | (classes == character_classes.KATAKANA)
+        table[is_unspaced] |= UNSPACED
     return table

@@ -4,14 +4,16 @@ The smallest readable unit is a record batch. Files are cut between record batch
 that Hugging Face's ``datasets`` writes, is read whole.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyarrow import ipc
 
 from etl import storage
-from etl.errors import SourceError, StorageError
+from etl.errors import SourceError, StorageError, error_line
 from etl.sources.columns import columns_to_read
 from etl.sources.formats import arrow_messages, columnar
 from etl.sources.parts import KnownPart, cut_split
@@ -57,23 +59,28 @@ def _count_batches(whole: Split, source: Source) -> int:
         return 0
 
 
+class _Rejected(NamedTuple):
+    """A record batch that is not read, with the reason."""
+
+    rows: int
+    reason: str
+    error: str
+
+
 def read(split: Split, source: Source, *, batch_bytes: int) -> Iterator[pa.Table]:
     """Yield the split's rows as tables of schema RAW.
 
-    The rows of a record batch that takes too much memory have a reason.
+    The rows of a record batch that takes too much memory have a reason, as have those of a damaged one if
+    readable rows are kept. A stream ends where a message is damaged, which is then one row.
     """
     row = split.known_first_row
     with storage.open_input(split.uri) as file:
         for batch in _batches(file, split, source):
-            if isinstance(batch, arrow_messages.Message):
-                error = (
-                    f"the record batch takes {batch.memory >> 20} MB of memory, but the limit is"
-                    f" {arrow_messages.MAX_BATCH_BYTES >> 20} MB"
-                )
-                yield from columnar.reject_rows(range(row, row + batch.rows), error, split)
+            if isinstance(batch, _Rejected):
+                rows = range(row, row + batch.rows)
+                yield from columnar.reject_rows(rows, batch.error, split, batch.reason)
                 row += batch.rows
                 continue
-            _validate(batch, split)
             step = columnar.choose_batch_rows(batch.nbytes / max(len(batch), 1), batch_bytes)
             pieces = (batch.slice(start, step) for start in range(0, len(batch), step))
             for piece in columnar.gather(pieces, batch_bytes):
@@ -94,8 +101,8 @@ def count_records(split: Split) -> int:
 
 def _batches(
     file: pa.NativeFile, split: Split, source: Source
-) -> Iterator[pa.RecordBatch | arrow_messages.Message]:
-    """Yield the record batches; instead of one that takes too much memory, its message."""
+) -> Iterator[pa.RecordBatch | _Rejected]:
+    """Yield the record batches that can be read, and the others as rejected."""
     if not _is_ipc_file(file):
         yield from _stream_batches(file, split, source)
         return
@@ -111,33 +118,76 @@ def _batches(
     for index in range(reader.num_record_batches)[split.start : split.stop]:
         message = arrow_messages.read_message(file, blocks[index].offset, split)
         if message is not None and message.memory + held > arrow_messages.MAX_BATCH_BYTES:
-            yield message
+            yield _too_large(message)
         else:
-            yield reader.get_batch(index)
+            rows = 1 if message is None else message.rows
+            yield _read_valid(partial(reader.get_batch, index), rows, split, source)
 
 
 def _stream_batches(
     file: pa.NativeFile, split: Split, source: Source
-) -> Iterator[pa.RecordBatch | arrow_messages.Message]:
+) -> Iterator[pa.RecordBatch | _Rejected]:
     first = arrow_messages.read_message(file, 0, split)
     file.seek(0)
     stream = ipc.open_stream(file)
     names = columns_to_read(source, stream.schema.names, split)
     position = end = file.tell() if first is None else first.end
     held = 0
-    while (message := arrow_messages.read_message(file, end, split)) is not None:
+    while (message := _next_message(file, end, split, source)) is not None:
+        if isinstance(message, _Rejected):
+            yield message
+            return
         start, end = end, message.end
         if message.kind == arrow_messages.DICTIONARY:
             held += _check_held(message.memory, held, split)
             continue
         if message.memory + held <= arrow_messages.MAX_BATCH_BYTES:
             file.seek(position)
-            yield stream.read_next_batch().select(names)
+            read = partial(_read_columns, stream, names)
+            yield _read_valid(read, message.rows, split, source)
         elif start == position:
-            yield message
+            yield _too_large(message)
         else:
             _check_held(message.memory, held, split)
         position = end
+
+
+def _next_message(
+    file: pa.NativeFile, offset: int, split: Split, source: Source
+) -> arrow_messages.Message | _Rejected | None:
+    """Return the next message of a stream; a damaged one as rejected if readable rows are kept."""
+    try:
+        return arrow_messages.read_message(file, offset, split)
+    except pa.ArrowInvalid as error:
+        if source.damaged == "quarantine":
+            raise
+        return _Rejected(1, "damaged", error_line(error))
+
+
+def _read_columns(stream: Any, names: list[str]) -> pa.RecordBatch:
+    return stream.read_next_batch().select(names)
+
+
+def _read_valid(
+    read: Callable[[], pa.RecordBatch], rows: int, split: Split, source: Source
+) -> pa.RecordBatch | _Rejected:
+    """Return a record batch; a damaged one as rejected if readable rows are kept."""
+    try:
+        batch = read()
+        _validate(batch, split)
+    except (pa.ArrowException, OSError) as error:
+        if source.damaged == "quarantine" or not columnar.is_damage(error):
+            raise
+        return _Rejected(rows, "damaged", f"the record batch is damaged ({error_line(error)})")
+    return batch
+
+
+def _too_large(message: arrow_messages.Message) -> _Rejected:
+    error = (
+        f"the record batch takes {message.memory >> 20} MB of memory, but the limit is"
+        f" {arrow_messages.MAX_BATCH_BYTES >> 20} MB"
+    )
+    return _Rejected(message.rows, "too_large", error)
 
 
 def _check_held(memory: int, held: int, split: Split) -> int:

@@ -1,6 +1,6 @@
 """Conversion of columnar batches, with columns of any type, to tables of schema RAW."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -10,13 +10,19 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from etl.errors import SourceError
-from etl.sources import batches
+from etl.sources.formats.column_values import (
+    Converted,
+    is_text,
+    to_binary,
+    to_objects,
+    to_strings,
+    to_urls,
+)
 from etl.sources.records import (
     MAX_ROWS,
     encode_error,
     explain_invalid_utf8,
     make_raw_table,
-    replace_surrogates,
     to_json,
 )
 from etl.sources.settings import Source
@@ -70,7 +76,7 @@ def _decode_dictionaries(batch: pa.RecordBatch, max_bytes: int) -> Iterator[pa.R
     if not any(map(_is_dictionary, batch.schema.types)):
         yield batch
         return
-    columns = [_storage(array) for array in batch.columns]
+    columns = [_storage(array) if _is_dictionary(array.type) else array for array in batch.columns]
     dictionaries = [array for array in columns if types.is_dictionary(array.type)]
     ends = np.cumsum(sum(_decoded_lengths(array) for array in dictionaries))
     start = before = 0
@@ -89,7 +95,7 @@ def _decode_dictionaries(batch: pa.RecordBatch, max_bytes: int) -> Iterator[pa.R
 def _decoded_lengths(array: pa.DictionaryArray) -> Any:
     """Return the size of each value after decoding; of nested values, that of the whole dictionary."""
     values = array.dictionary
-    if not _is_text(values.type):
+    if not is_text(values.type):
         return np.full(
             len(array), max(int(values.nbytes), 1) if types.is_nested(values.type) else 16
         )
@@ -126,8 +132,15 @@ def convert(
         yield from convert(batch.slice(half), split, source, first_row + half)
 
 
-def reject_rows(rows: range, error: str, split: Split) -> Iterator[pa.Table]:
-    """Yield rows with the reason ``source.too_large``; raise SourceError if they are too many."""
+def is_damage(error: Exception) -> bool:
+    """Return whether an error is Arrow's for content that it cannot read; not one of the storage."""
+    return isinstance(error, pa.ArrowException) or (type(error) is OSError and error.errno is None)
+
+
+def reject_rows(
+    rows: range, error: str, split: Split, reason: str = "too_large"
+) -> Iterator[pa.Table]:
+    """Yield rows with a reason; raise SourceError if they are too many."""
     if len(rows) > MAX_REJECTED_ROWS:
         raise SourceError(
             error, where=split.uri, hint="write the rows in smaller row groups or record batches"
@@ -141,7 +154,7 @@ def reject_rows(rows: range, error: str, split: Split) -> Iterator[pa.Table]:
                 "row": pa.array(numbers),
                 "text": pa.nulls(len(numbers), pa.string()),
                 "metadata": pa.repeat(metadata, len(numbers)),
-                "reason": pa.repeat(pa.scalar("source.too_large"), len(numbers)),
+                "reason": pa.repeat(pa.scalar(f"source.{reason}"), len(numbers)),
             },
         )
 
@@ -153,7 +166,7 @@ def _converted_bytes(batch: pa.RecordBatch, split: Split, source: Source) -> int
     for name in batch.schema.names:
         if name == columns.text:
             array = batch[name]
-            size += _TEXT_FACTOR * _string_bytes(array) if _is_text(array.type) else 0
+            size += _TEXT_FACTOR * _string_bytes(array) if is_text(array.type) else 0
         else:
             size += _python_bytes(batch[name])
     for name, value in split.partition:
@@ -175,12 +188,12 @@ def _python_bytes(array: pa.Array) -> int:  # noqa: PLR0911 - a case per kind of
     kind, count = array.type, len(array)
     if isinstance(array, pa.ExtensionArray):
         return _python_bytes(array.storage)
-    if _is_text(kind):
+    if is_text(kind):
         return 80 * count + _STRING_FACTOR * _string_bytes(array)
     if types.is_fixed_size_binary(kind):
         return count * (80 + 6 * int(kind.byte_width))
     if types.is_dictionary(kind):
-        if not _is_text(kind.value_type):
+        if not is_text(kind.value_type):
             return count * (80 + _python_bytes(array.dictionary))
         lengths = pc.take(pc.binary_length(array.dictionary), array.indices)
         return 80 * count + _STRING_FACTOR * int(pc.sum(lengths).as_py() or 0)
@@ -218,130 +231,82 @@ def convert_batch(batch: pa.RecordBatch, split: Split, source: Source, first_row
 
     Raises SourceError if the text column does not hold text.
     """
-    columns = source.columns
-    text, bad = _text(_column(batch, columns.text, split), split, source)
-    numbers = np.arange(first_row, first_row + len(batch), dtype=np.int64)
-    arrays = {"row": pa.array(numbers), "text": text}
-    for name, column in (("id", columns.id), ("url", columns.url)):
-        if column is not None:
-            arrays[name] = _strings(_column(batch, column, split))
-    metadata = _metadata(batch, split, source)
-    if metadata is not None:
-        arrays["metadata"] = pa.array(metadata, pa.string())
+    count = len(batch)
+    arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
+    for name, constant in split.partition:  # in the Delta log; the data file lacks the column
+        arrays.setdefault(name, pa.repeat(pa.scalar(constant), count))
+    missing = pa.nulls(count)
+    text, bad = _text(arrays.get(source.columns.text, missing), split, source)
+    numbers = np.arange(first_row, first_row + count, dtype=np.int64)
+    result = {"row": pa.array(numbers), "text": text}
+    for use, column in source.columns.known.items():
+        if use != "text":
+            convert = to_urls if use == "url" else to_strings
+            values = _take_good(column, convert(arrays.get(column, missing)), bad)
+            result[use] = pa.array(values, pa.string())
+    metadata = _metadata(arrays, source, count, bad)
     if bad:
-        original: list[str | None] = [*metadata] if metadata else [None] * len(batch)
-        pairs = [bad.get(index, (None, value)) for index, value in enumerate(original)]
-        arrays["reason"] = pa.array([reason for reason, _ in pairs], pa.string())
-        arrays["metadata"] = pa.array([value for _, value in pairs], pa.string())
-    return make_raw_table(split.uri, arrays)
+        pairs = [bad.get(index, (None, value)) for index, value in enumerate(metadata)]
+        result["reason"] = pa.array([reason for reason, _ in pairs], pa.string())
+        metadata = [value for _, value in pairs]
+    if bad or source.metadata:
+        result["metadata"] = pa.array(metadata, pa.string())
+    return make_raw_table(split.uri, result)
 
 
-def _column(batch: pa.RecordBatch, name: str, split: Split) -> pa.Array:
-    """Return a column in its plain storage type; one that the file lacks as a constant.
-
-    The constant is the column's value in the Delta log, or null.
-    """
-    if name not in batch.schema.names:
-        constant: Any = dict(split.partition).get(name)
-        return pa.repeat(pa.scalar(constant), len(batch))
-    array = batch[name]
-    if isinstance(array, pa.ExtensionArray):
-        array = array.storage
-    return array.dictionary_decode() if types.is_dictionary(array.type) else array
+_Bad = dict[int, tuple[str, str | None]]  # the reason and the metadata of bad rows, by index
 
 
-def _text(
-    array: pa.Array, split: Split, source: Source
-) -> tuple[pa.Array, dict[int, tuple[str, str | None]]]:
-    """Return the text as Arrow strings, and the reason and metadata of each bad value by index."""
+def _text(array: pa.Array, split: Split, source: Source) -> tuple[pa.Array, _Bad]:
+    """Return the text as Arrow strings, and the rows where it is bad."""
+    array = _storage(array)
+    if types.is_dictionary(array.type):
+        array = array.dictionary_decode()
     if types.is_null(array.type):
         return array.cast(pa.string()), {}
-    if not _is_text(array.type):
+    if not is_text(array.type):
         raise SourceError(
             f"column {source.columns.text!r} has type {array.type}, not text",
             where=split.uri,
             hint="set source.columns.text to the column that holds the text",
         )
-    binary, long = _binary(array, source.max_text_bytes)
+    binary, long = to_binary(array, source.max_text_bytes)
     text, errors = _decoded(binary)
-    bad: dict[int, tuple[str, str | None]] = dict.fromkeys(long, ("source.too_large", None))
+    bad: _Bad = dict.fromkeys(long, ("source.too_large", None))
     bad |= {index: ("source.invalid_utf8", error) for index, error in errors.items()}
     return text, bad
 
 
-def _strings(array: pa.Array) -> pa.Array:
-    """Return ids or URLs as strings: numbers in decimal, fixed-size binary in hexadecimal."""
-    kind = array.type
-    if _is_text(kind):
-        return _decoded(_binary(array, 1 << 30)[0])[0]
-    if types.is_fixed_size_binary(kind):
-        values = [None if value is None else value.hex() for value in array.to_pylist()]
-    elif types.is_nested(kind):
-        values = [None if value is None else to_json(value) for value in array.to_pylist()]
-    else:
-        return array.cast(pa.string())
-    return pa.array(values, pa.string())
+def _take_good(column: str, converted: Converted, bad: _Bad) -> Sequence[Any]:
+    """Return the converted values of a column, and add the rows where it is bad."""
+    values, errors = converted
+    for index, error in errors.items():
+        what = encode_error(f"column {column!r}: {error.error}", error.value)
+        bad.setdefault(index, (error.reason, what))
+    return values
 
 
-def _metadata(batch: pa.RecordBatch, split: Split, source: Source) -> list[str] | None:
-    """Return one JSON object per row; None if the recipe keeps no metadata.
+def _metadata(
+    arrays: Mapping[str, pa.Array], source: Source, count: int, bad: _Bad
+) -> list[str | None]:
+    """Return one JSON object per row, and add the rows where it is bad.
 
     The values pass through Python objects, so the cost grows with the number of columns.
     """
     if not source.metadata:
-        return None
-    names = source.metadata
-    if names == "all":
-        columns = source.columns
-        taken = (columns.text, columns.id, columns.url)
-        known = [*batch.schema.names, *(name for name, _ in split.partition)]
-        names = tuple(name for name in known if name not in taken)
-    values = [_python_values(_column(batch, name, split)) for name in names]
-    records = zip(*values, strict=True) if values else [()] * len(batch)
+        return [None] * count
+    columns = source.columns
+    taken = (columns.text, columns.id, columns.url)
+    is_all = source.metadata == "all"
+    names = sorted(name for name in arrays if name not in taken) if is_all else source.metadata
+    missing = pa.nulls(count)
+    values = [_take_good(n, to_objects(arrays.get(n, missing)), bad) for n in names]
+    records = zip(*values, strict=True) if values else [()] * count
     return [to_json(dict(zip(names, record, strict=True))) for record in records]
 
 
-def _python_values(array: pa.Array) -> list[Any]:
-    kind = array.type
-    not_json = types.is_temporal(kind) or types.is_decimal(kind) or types.is_fixed_size_binary(kind)
-    values: list[Any] = (_strings(array) if not_json or _is_text(kind) else array).to_pylist()
-    return values
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return any(
-        test(kind)
-        for test in (
-            types.is_string,
-            types.is_large_string,
-            types.is_string_view,
-            types.is_binary,
-            types.is_large_binary,
-            types.is_binary_view,
-        )
-    )
-
-
-def _binary(array: pa.Array, max_bytes: int) -> tuple[pa.Array, list[int]]:
-    """Return the values with 32-bit offsets, null where over ``max_bytes``, and the indices of those."""
-    if types.is_string(array.type) or types.is_binary(array.type):
-        if array.nbytes <= max_bytes:
-            return array.cast(pa.binary()), []
-        array = array.cast(pa.binary())
-        long = pc.fill_null(pc.greater(pc.binary_length(array), max_bytes), False)
-        indices = np.flatnonzero(long).tolist()
-        return batches.replace_with_null(array, long) if indices else array, indices
-    wide = array.cast(pa.large_binary())
-    long = pc.fill_null(pc.greater(pc.binary_length(wide), max_bytes), False)
-    # Always copy: a slice of a large array keeps offsets that do not fit into 32 bits.
-    return batches.replace_with_null(wide, long).cast(pa.binary()), np.flatnonzero(long).tolist()
-
-
 def _decoded(binary: pa.Array) -> tuple[pa.Array, dict[int, str]]:
-    """Return the values as UTF-8, and the error metadata by index.
-
-    Bytes that are not UTF-8 become replacement characters.
-    """
+    """Return the values as UTF-8, null where they are not, and the error metadata of these by index."""
     with suppress(pa.ArrowInvalid):
         return binary.cast(pa.string()), {}
     errors: dict[int, str] = {}
@@ -351,7 +316,6 @@ def _decoded(binary: pa.Array) -> tuple[pa.Array, dict[int, str]]:
         if value is not None:
             text = value.decode("utf-8", "surrogateescape")
             if (error := explain_invalid_utf8(text)) is not None:
-                errors[index] = error
-                value = replace_surrogates(text).encode()
+                errors[index], value = error, None
         values.append(value)
     return pa.array(values, pa.binary()).cast(pa.string()), errors

@@ -2,12 +2,14 @@
 
 This is the slowest format: the standard library's parser reads it in strict mode. Quoted fields may contain
 line feeds, and a malformed record becomes a row with a reason. Only the first line of such a record is lost:
-where a quote is missing, the lines after it may be other records.
+where a quote is missing, the lines after it may be other records. A damaged compressed file is read up to the
+damage, since the lines after it may be inside a quoted field.
 """
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import repeat
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -16,6 +18,7 @@ from etl import storage
 from etl.errors import SourceError
 from etl.sources.columns import columns_to_read
 from etl.sources.formats import byte_lines, whole_files
+from etl.sources.formats.byte_lines import Damage
 from etl.sources.records import (
     LONG_RECORD_CHARS,
     MAX_PARSED_BYTES,
@@ -47,10 +50,20 @@ class _TooLargeError(Exception):
     """A record exceeds a limit, for example because a quote is never closed."""
 
 
+class _DamagedError(Exception):
+    """The file is damaged after the lines that were read."""
+
+    def __init__(self, damage: Damage) -> None:
+        super().__init__(f"the file is damaged inside the record ({damage.error})")
+        self.damage = damage
+
+
 class _RecordLines:
     """The lines of a stream for csv.reader, which can return to the second line of a record."""
 
-    def __init__(self, blocks: Iterator[str], max_record_bytes: int, delimiter: str) -> None:
+    def __init__(
+        self, blocks: Iterator[str | Damage], max_record_bytes: int, delimiter: str
+    ) -> None:
         self._sources = [_split(blocks)]  # the last one is read first
         self._max, self._delimiter = max_record_bytes, delimiter
         self.begin_record()
@@ -77,6 +90,8 @@ class _RecordLines:
                 raise StopIteration
             self._sources.pop()
             line = next(self._sources[-1], None)
+        if isinstance(line, Damage):
+            raise _DamagedError(line)
         self._size += len(line)
         if self.first_line is None:
             self.first_line = line
@@ -93,10 +108,12 @@ class _RecordLines:
         return line
 
 
-def _split(blocks: Iterator[str]) -> Iterator[str]:
-    """Yield the lines of blocks; a long block is one line."""
+def _split(blocks: Iterator[str | Damage]) -> Iterator[str | Damage]:
+    """Yield the lines of blocks, and then the damage again and again; a long block is one line."""
     for block in blocks:
-        if len(block) > LONG_RECORD_CHARS:
+        if isinstance(block, Damage):
+            yield from repeat(block)
+        elif len(block) > LONG_RECORD_CHARS:
             yield block
         else:
             yield from io.StringIO(block, newline="\n")
@@ -107,29 +124,27 @@ def read(split: Split, source: Source, *, batch_bytes: int) -> Iterator[pa.Table
 
     Raises SourceError if the header is malformed or lacks a column that the recipe names.
     """
-    row, buffer = 0, RecordBuffer(split.uri, max_bytes=min(batch_bytes, TABLE_BYTES))
+    buffer = RecordBuffer(split.uri, max_bytes=min(batch_bytes, TABLE_BYTES))
     with storage.open_input(split.uri) as file:
-        stream = byte_lines.decompress(file, split)
-        try:
-            for record in _records(stream, split, source):
-                if isinstance(record, _BadRecord):
-                    buffer.reject(row, record.reason, record.error, raw=record.raw)
-                else:
-                    _add(record, row, source, buffer)
-                row += 1
-                if buffer.is_full:
-                    yield from buffer.flush()
-        except OSError as error:
-            raise byte_lines.make_stream_error(split, error, row) from error
+        chunks = byte_lines.read_chunks(file, split)
+        for row, record in enumerate(_records(chunks, split, source)):
+            if isinstance(record, Damage):
+                byte_lines.report_damage(record, row, split, source, buffer)
+            elif isinstance(record, _BadRecord):
+                buffer.reject(row, record.reason, record.error, raw=record.raw)
+            else:
+                _add(record, row, source, buffer)
+            if buffer.is_full:
+                yield from buffer.flush()
     yield from buffer.flush()
 
 
 def _records(
-    stream: pa.NativeFile, split: Split, source: Source
-) -> Iterator[dict[str, str] | _BadRecord]:
-    """Yield each record by column name, or the error in it."""
+    chunks: Iterable[bytes | Damage], split: Split, source: Source
+) -> Iterator[dict[str, str] | _BadRecord | Damage]:
+    """Yield each record by column name, or the error in it; the damage of the file comes last."""
     csv.field_size_limit(_MAX_FIELD_CHARS)
-    blocks = byte_lines.read_blocks(stream, max_line_bytes=source.max_record_bytes)
+    blocks = byte_lines.read_blocks(chunks, max_line_bytes=source.max_record_bytes, is_start=True)
     delimiter = _delimiter(split.uri)
     lines = _RecordLines(blocks, source.max_record_bytes, delimiter)
     reader = csv.reader(lines, strict=True, delimiter=delimiter)
@@ -140,10 +155,13 @@ def _records(
             fields = next(reader)
         except StopIteration:
             return
-        except (csv.Error, _TooLargeError) as error:
+        except (csv.Error, _TooLargeError, _DamagedError) as error:
+            if isinstance(error, _DamagedError) and lines.first_line is None:
+                yield error.damage
+                return
             if header is None:
                 raise SourceError(f"the header is malformed ({error})", where=split.uri) from error
-            reason = "malformed" if isinstance(error, csv.Error) else "too_large"
+            reason = "too_large" if isinstance(error, _TooLargeError) else "malformed"
             lines.return_to_second_line()
             yield _BadRecord(reason, str(error), lines.first_line or "")
             continue
@@ -173,6 +191,7 @@ def _add(record: dict[str, str], row: int, source: Source, buffer: RecordBuffer)
         record[columns.text],
         id=None if columns.id is None else record[columns.id],
         url=None if columns.url is None else record[columns.url],
+        media_type=None if columns.media_type is None else record[columns.media_type],
         metadata=to_json({name: record[name] for name in kept}) if source.metadata else None,
     )
 

@@ -198,11 +198,10 @@ def _splits(table: ExternalTable) -> Iterator[Split]:
 
 
 def _check_columns(table: ExternalTable, source: Source) -> None:
-    names, columns = table.schema.names, source.columns
-    wanted = [columns.text, columns.id, columns.url]
+    names, wanted = table.schema.names, [*source.columns.known.values()]
     wanted += [] if source.metadata == "all" else source.metadata
     for name in wanted:
-        if name is not None and name not in names:
+        if name not in names:
             raise SourceError(
                 f"the table has no column {name!r}",
                 where=table.url,

@@ -13,13 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import accumulate, islice
 from struct import iter_unpack, unpack
-from typing import Any
-
-import zstandard
-from isal import isal_zlib
 
 from etl import storage
 from etl.errors import StorageError
+from etl.sources.layers.unpackers import MAGIC, UNPACK_ERRORS, UNPACKERS, Coding, may_start_member
 from etl.sources.split import TEXT_RATIO, Split
 
 # Chosen here, for the first request and the second. bgzip writes 64 KB of text per member, pzstd and t2sz 1
@@ -30,17 +27,11 @@ _SEARCHES = 16  # at a time: they wait for storage
 # (65 KB) or the first block of a zstd frame (128 KB) needs, which may have any content.
 _CHECK_BYTES = (1 << 17) + (1 << 12)
 _STEP_BYTES = 1 << 10  # zstd expands them to at most 32 MB
-_MAGIC = {"gzip": b"\x1f\x8b\x08", "zstd": b"\x28\xb5\x2f\xfd"}
 
 # The zstd seekable format 0.1.0: a skippable frame at the end of the file.
 _TABLE_MAGIC, _FOOTER_MAGIC = 0x184D2A5E, 0x8F92EAB1
 _FOOTER_BYTES = 9
 _MAX_FRAMES = 1 << 27  # by the format
-
-_DAMAGE: Any = (
-    isal_zlib.error,
-    zstandard.ZstdError,
-)  # isal's type stubs declare its error as an instance
 
 
 def find_cuts(whole: Split, split_bytes: int, *, content: bytes = b"") -> list[int]:
@@ -112,13 +103,14 @@ def _search(whole: Split, step: int, content: bytes) -> Iterator[int]:
 def _find_member(whole: Split, content: bytes, offset: int) -> int | None:
     """Return where the first member at or after an offset starts; None if none is found."""
     assert whole.compression is not None
-    magic = _MAGIC[whole.compression]
+    magic = MAGIC[whole.compression]
     for search_bytes in _SEARCH_BYTES:
         packed = _read(whole, offset, offset + search_bytes + _CHECK_BYTES)
         is_end = offset + len(packed) >= whole.size
         at = packed.find(magic, 0, search_bytes)
         while at >= 0:
-            if _is_member(packed[at : at + _CHECK_BYTES], magic, content, is_end=is_end):
+            head = packed[at : at + _CHECK_BYTES]
+            if _is_member(head, whole.compression, content, is_end=is_end):
                 return offset + at
             at = packed.find(magic, at + 1, search_bytes)
     return None
@@ -128,17 +120,12 @@ def _read(whole: Split, start: int, stop: int) -> bytes:
     return storage.read_bytes(whole.uri, start, min(stop, whole.size)) or b""
 
 
-def _is_member(packed: bytes, magic: bytes, content: bytes, *, is_end: bool) -> bool:
+def _is_member(packed: bytes, coding: Coding, content: bytes, *, is_end: bool) -> bool:
     """Return whether some bytes are decompressed without an error, and another member follows if it ends.
 
     What they contain must start with ``content``.
     """
-    is_gzip = magic == _MAGIC["gzip"]
-    unpacker: Any = (
-        isal_zlib.decompressobj(wbits=31)
-        if is_gzip
-        else zstandard.ZstdDecompressor().decompressobj()
-    )
+    unpacker = UNPACKERS[coding]()
     try:
         for first in range(0, len(packed), _STEP_BYTES):
             text = unpacker.decompress(packed[first : first + _STEP_BYTES])
@@ -146,13 +133,8 @@ def _is_member(packed: bytes, magic: bytes, content: bytes, *, is_end: bool) -> 
                 return False
             if unpacker.eof:
                 rest = unpacker.unused_data + packed[first + _STEP_BYTES :]
-                return _may_follow(rest, magic)
-    except _DAMAGE:
+                # Another member, a skippable frame, padding or the end of the file may follow.
+                return may_start_member(rest, coding) or not rest.strip(b"\0")
+    except UNPACK_ERRORS:
         return False
     return not is_end or len(packed) == _CHECK_BYTES
-
-
-def _may_follow(rest: bytes, magic: bytes) -> bool:
-    """Return whether a member, a skippable frame, padding or the end of the file may follow a member."""
-    is_skippable = rest[1:4] == b"\x2a\x4d\x18" and rest[0] & 0xF0 == 0x50
-    return rest[: len(magic)] == magic[: len(rest)] or is_skippable or not rest.strip(b"\0")

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from etl import storage
-from etl.errors import SourceError, StorageError
+from etl.errors import SourceError, StorageError, error_line
 from etl.sources.columns import columns_to_read
 from etl.sources.formats import columnar
 from etl.sources.formats.columnar import MAX_DECODED_BYTES
-from etl.sources.formats.parquet_footer import FooterReader, GroupSize
+from etl.sources.formats.parquet_footer import Chunk, FooterReader, GroupSize
 from etl.sources.formats.parquet_pages import PageChecks, TooLargeError
 from etl.sources.parts import KnownPart, cut_at
 from etl.sources.settings import Source
@@ -24,9 +24,9 @@ COMPRESSIBLE: bool = False
 _BUFFER_BYTES = 1 << 20
 _MAX_TEXT_RATIO = 8  # of text to its size in a file; chosen here, prose has 3 to 5
 _SMALL_GROUP_BYTES = 32 << 20
-_MAX_ROWS = (
-    64  # decoded at a time: chosen here, as fast as more, and limits what dictionaries decode to
-)
+_RUN_BYTES = 4 << 20
+_RUN_CHUNKS = 4096
+"""The size of row groups that are read together, at most; chosen here, larger runs are not faster."""
 
 
 def cut(whole: Split, source: Source, known: Sequence[KnownPart]) -> list[Split]:
@@ -97,15 +97,12 @@ def _sums(sizes: Iterable[int]) -> list[int]:
 def read(split: Split, source: Source, *, batch_bytes: int) -> Iterator[pa.Table]:
     """Yield the split's rows as tables of schema RAW.
 
-    Memory holds one batch, and either a small row group or a few pages of a larger one. The rows of a row
-    group that takes too much memory have a reason.
+    Memory holds one batch, and either a few small row groups or a few pages of a larger one. The rows of a
+    row group that takes too much memory have a reason. Raises ArrowInvalid, with the row group and the
+    column, if a page is damaged.
     """
     with storage.open_input(split.uri) as file:
-        file_reader = _FileReader(file, split, source, batch_bytes)
-        row = split.known_first_row
-        for index in file_reader.groups:
-            yield from file_reader.read_group(index, row)
-            row += file_reader.count_rows(index)
+        yield from _FileReader(file, split, source, batch_bytes).read()
 
 
 def count_records(split: Split) -> int:
@@ -122,33 +119,80 @@ def _read_metadata(file: pa.NativeFile, split: Split) -> pq.FileMetaData:
 
 
 class _FileReader:
-    """Reads row groups of a file."""
+    """Reads the row groups of a split, small ones together with their neighbours."""
 
     def __init__(self, file: pa.NativeFile, split: Split, source: Source, batch_bytes: int) -> None:
         self._file, self._split, self._source, self._batch_bytes = file, split, source, batch_bytes
-        self._footer = FooterReader(file, split).read(
+        footer = FooterReader(file, split).read(
             range(2**63)[split.start : split.stop],
             skip_to=None if split.offset is None else (split.start, split.offset),
         )
         self._metadata = pq.read_metadata(file)
-        self.groups = range(self._metadata.num_row_groups)[split.start : split.stop]
+        self._groups = range(self._metadata.num_row_groups)[split.start : split.stop]
+        self._rows, self._bytes = {}, {}
+        for index in self._groups:
+            group = self._metadata.row_group(index)
+            self._rows[index], self._bytes[index] = group.num_rows, group.total_byte_size
         names = pq.ParquetFile(file, metadata=self._metadata).schema_arrow.names
         self._names = columns_to_read(source, names, split)
+        chosen = {*self._names}
+        self._chunks = {
+            index: [chunk for chunk in chunks if chunk.column.name in chosen]
+            for index, chunks in footer.groups.items()
+        }
         self._max_rows = columnar.MAX_BATCH_ROWS
+        self._run_bytes = min(_RUN_BYTES, batch_bytes)
 
-    def count_rows(self, index: int) -> int:
-        """Return the number of rows in a row group."""
-        return int(self._metadata.row_group(index).num_rows)
+    def read(self) -> Iterator[pa.Table]:
+        """Yield the rows of all row groups."""
+        row = self._split.known_first_row
+        for run in self._runs():
+            yield from self._read_run(run, row)
+            row += sum(self._rows[index] for index in run)
 
-    def read_group(self, index: int, first_row: int) -> Iterator[pa.Table]:
-        """Yield the rows of a row group, in smaller batches if larger ones take too much memory."""
-        row, end = first_row, first_row + self.count_rows(index)
-        while True:
-            batches = self._batches(index, skip=row - first_row)
+    def _runs(self) -> Iterator[range]:
+        """Yield neighbouring row groups that are read together: one large one, or several small ones."""
+        start, size, chunks = self._groups.start, 0, 0
+        for index in self._groups:
+            added = len(self._chunks[index])
+            stored = sum(chunk.length for chunk in self._chunks[index])
+            group_bytes = max(self._bytes[index], stored)
+            is_full = size + group_bytes > self._run_bytes or chunks + added > _RUN_CHUNKS
+            if is_full and index > start:
+                yield range(start, index)
+                start, size, chunks = index, 0, 0
+            size, chunks = size + group_bytes, chunks + added
+        if self._groups:
+            yield range(start, self._groups.stop)
+
+    def _read_run(self, run: range, first_row: int) -> Iterator[pa.Table]:
+        """Yield the rows of a run; where that fails, one row group after the other, to locate the error."""
+        row = first_row
+        if len(run) > 1:
             try:
-                for batch in columnar.gather(batches, self._batch_bytes):
-                    yield from columnar.convert(batch, self._split, self._source, row)
-                    row += len(batch)
+                for table in self._tables(run, row):
+                    yield table
+                    row += len(table)
+            except (TooLargeError, pa.ArrowException, OSError):
+                self._run_bytes //= 2
+            else:
+                return
+        for index in run:
+            end = first_row + self._rows[index]
+            if row <= first_row:
+                yield from self._read_group(index, first_row)
+            elif row < end:
+                yield from self._read_group(index, first_row, skip=row - first_row)
+            first_row = end
+
+    def _read_group(self, index: int, first_row: int, skip: int = 0) -> Iterator[pa.Table]:
+        """Yield the rows of a row group after the first ones, in batches that do not take too much memory."""
+        row, end = first_row + skip, first_row + self._rows[index]
+        while True:
+            try:
+                for table in self._tables(range(index, index + 1), row, skip=row - first_row):
+                    yield table
+                    row += len(table)
             except TooLargeError as error:
                 if self._max_rows > 1:
                     self._max_rows = max(1, self._max_rows // 2)
@@ -158,28 +202,40 @@ class _FileReader:
                     f" read; most of it is for column {error.column!r}"
                 )
                 yield from columnar.reject_rows(range(row, end), what, self._split)
+            except (pa.ArrowException, OSError) as error:
+                if self._source.damaged == "quarantine" or not columnar.is_damage(error):
+                    raise pa.ArrowInvalid(f"row group {index}: {error_line(error)}") from error
+                what = f"row group {index} is damaged ({error_line(error)})"
+                yield from columnar.reject_rows(range(row, end), what, self._split, "damaged")
             return
 
-    def _batches(self, index: int, skip: int) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a row group after the first ones."""
-        names = {*self._names}
-        chunks = [chunk for chunk in self._footer.groups[index] if chunk.column.name in names]
+    def _tables(self, groups: range, row: int, skip: int = 0) -> Iterator[pa.Table]:
+        """Yield the rows of row groups after the first ones, numbered from ``row``."""
+        batches = self._batches(groups, skip)
+        for batch in columnar.gather(batches, self._batch_bytes):
+            yield from columnar.convert(batch, self._split, self._source, row)
+            row += len(batch)
+
+    def _batches(self, groups: range, skip: int) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of row groups after the first ones.
+
+        Raises ArrowInvalid if the row groups have another number of rows than the footer claims.
+        """
+        chunks = [chunk for index in groups for chunk in self._checked_chunks(index)]
+        expected = sum(self._rows[index] for index in groups)
         # A column chunk that is read whole costs fewer requests.
         small = sum(chunk.length for chunk in chunks) <= _SMALL_GROUP_BYTES
-        group = self._metadata.row_group(index)
-        rows = min(
-            columnar.choose_batch_rows(
-                group.total_byte_size / max(group.num_rows, 1), self._batch_bytes
-            ),
-            self._max_rows,
-        )
-        # A text in a list stays in its dictionary, since any number of texts may be in one row.
+        row_bytes = sum(self._bytes[index] for index in groups) / max(expected, 1)
+        batch_rows = columnar.choose_batch_rows(row_bytes, self._batch_bytes)
+        rows = min(batch_rows, self._max_rows)
+        # A text in a list stays in its dictionary, since any number of texts may be in one row. Arrow cannot
+        # do that for several row groups at once, whose dictionaries differ.
         dictionaries = [
             chunk.column.path
             for chunk in chunks
-            if chunk.column.value_bytes is None and chunk.column.is_list
+            if chunk.column.value_bytes is None and chunk.column.is_list and len(groups) == 1
         ]
-        pages = PageChecks(self._file, chunks, rows, dictionaries)
+        pages = PageChecks(self._file, chunks, rows, dictionaries, is_small=small)
         parquet = pq.ParquetFile(
             pa.PythonFile(pages, mode="r"),
             metadata=self._metadata,
@@ -187,9 +243,23 @@ class _FileReader:
             pre_buffer=False,
             buffer_size=0 if small else _BUFFER_BYTES,
         )
+        read = 0
         for batch in parquet.iter_batches(
-            rows, row_groups=[index], columns=self._names, use_threads=False
+            rows, row_groups=[*groups], columns=self._names, use_threads=False
         ):
+            read += len(batch)
             if skip < len(batch):
                 yield batch.slice(skip)
             skip = max(0, skip - len(batch))
+        if read != expected:
+            raise pa.ArrowInvalid(f"{read} rows were read, but the footer claims {expected}")
+
+    def _checked_chunks(self, index: int) -> list[Chunk]:
+        """Return the column chunks to read of a row group."""
+        rows = self._rows[index]
+        for chunk in self._chunks[index]:
+            if chunk.values != rows and not chunk.column.is_list:
+                raise pa.ArrowInvalid(
+                    f"column {chunk.column.path!r} has {chunk.values} values, but the row group {rows} rows"
+                )
+        return self._chunks[index]

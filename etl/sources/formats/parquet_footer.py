@@ -25,6 +25,7 @@ _BYTE_ARRAY = 6
 _FIXED_BYTE_ARRAY = 7
 # Measured with pyarrow 26: the size in memory per element of a footer.
 _ELEMENT_BYTES, _GROUP_BYTES, _CHUNK_BYTES = 1300, 100, 800
+_CHUNK_METADATA = (3,)  # a field of a column chunk
 _MAX_DEPTH = 100  # chosen here
 _BOMB_BYTES = 1 << 16  # a shorter Arrow schema cannot describe many fields
 
@@ -33,6 +34,7 @@ _BOMB_BYTES = 1 << 16  # a shorter Arrow schema cannot describe many fields
 class Column:
     """A leaf of the schema."""
 
+    index: int  # among the leaves
     path: str  # with dots
     name: str  # of the top-level column
     is_list: bool  # whether it is inside a list or map
@@ -161,7 +163,7 @@ class FooterReader:
                 fixed = fields.get(2, 0) if kind == _FIXED_BYTE_ARRAY else 16
                 width = None if kind == _BYTE_ARRAY else fixed
                 top = open_groups[1][1] if len(open_groups) > 1 else path
-                columns.append(Column(path, top, is_list, width))
+                columns.append(Column(len(columns), path, top, is_list, width))
             while open_groups and open_groups[-1][0] <= 0:
                 open_groups.pop()
         return columns
@@ -191,7 +193,7 @@ class FooterReader:
                 if chunks is None and not is_measured:
                     reader.skip(12)
                     continue
-                metadata = reader.numbers()[3]
+                metadata = reader.numbers(_CHUNK_METADATA)[_CHUNK_METADATA[0]]
                 measured_bytes += metadata[6] if is_measured else 0
                 if chunks is not None:
                     chunks.append(self._chunk(columns[index], metadata))

@@ -4,6 +4,7 @@ Only the numbers in a structure are returned. Raises IndexError where the bytes 
 where they are not valid.
 """
 
+from collections.abc import Container
 from typing import Any
 
 _INTEGERS = (4, 5, 6)  # i16, i32, i64
@@ -63,22 +64,37 @@ class Reader:
             raise IndexError
         return self._data[start : self.position]
 
-    def numbers(self) -> dict[int, Any]:
-        """Return the integers in the structure at the position by field id, nested as it is."""
+    def numbers(self, nested: Container[int] = ()) -> dict[int, Any]:
+        """Return the integers in the structure at the position by field id.
+
+        The fields ``nested`` are structures, of which the integers are returned too.
+        """
+        data, position, number = self._data, self.position, 0
         values: dict[int, Any] = {}
-        number = 0
         self._enter()
         while True:
-            number, kind = self.field(number)
+            byte = data[position]
+            position += 1
+            kind = byte & 0x0F
             if kind == 0:
-                self._depth -= 1
-                return values
-            if kind in _INTEGERS:
+                break
+            self.position = position
+            number = number + (byte >> 4) if byte >> 4 else self.integer()
+            if 4 <= kind <= 6:  # an integer, mostly of one byte
+                byte = data[position := self.position]
+                if byte < 0x80:
+                    values[number] = (byte >> 1) ^ -(byte & 1)
+                    position += 1
+                    continue
                 values[number] = self.integer()
-            elif kind == _STRUCT:
+            elif kind == _STRUCT and number in nested:
                 values[number] = self.numbers()
             else:
                 self.skip(kind)
+            position = self.position
+        self.position = position
+        self._depth -= 1
+        return values
 
     def skip(self, kind: int, *, in_list: bool = False) -> None:
         """Skip the value of a type at the position."""

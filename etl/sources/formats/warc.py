@@ -2,7 +2,7 @@
 
 ``row`` is the byte of the file at which the record or its compressed member starts, as in a CDX index. Of
 several records in one member, the second has the next number, and so on. Records of other types (warcinfo,
-request, metadata, revisit, continuation) are not documents, so a WAT file has none. ``id`` is
+request, metadata, revisit) are not documents, so a WAT file has none. ``id`` is
 WARC-Record-ID, ``url`` WARC-Target-URI, and ``source.columns`` is ignored. ``text`` is the page as sent,
 usually HTML.
 ``source.metadata`` may name any of these; ``all`` keeps those that are known:
@@ -17,12 +17,14 @@ languages    WARC-Identified-Content-Language of a WET file, such as ``eng,deu``
 undecoded    number of U+FFFD characters, if there are any
 truncated    WARC-Truncated: why the crawler stopped early, if it did
 digest       WARC-Payload-Digest
+damage       why the codings of the body (chunks, gzip, ...) could be undone in part only, if so
 ============ ===================================================================================
 
 Documents without a text are rows with a reason: ``source.http_status`` (other than 2xx; Common Crawl
 separates these too, under ``crawldiagnostics``), ``source.not_text``, ``source.undecodable`` (more than 1 %
-of the characters), ``source.malformed`` (no HTTP header), ``source.too_large``, ``source.damaged`` (a
-stretch of the file that cannot be read; reading continues after it).
+of the characters), ``source.malformed`` (no HTTP header), ``source.too_large``, ``source.segmented`` (a
+segment of a record that its crawler cut, also each ``continuation``), ``source.damaged`` (a stretch of the
+file that cannot be read; reading continues after it, whatever ``source.damaged`` says).
 
 A compressed file is cut between members that start with a record (see ``member_starts.py``), an uncompressed
 one is not cut. Memory holds one record, of at most ``2 * max_text_bytes``.
@@ -37,9 +39,9 @@ import pyarrow as pa
 from etl import storage
 from etl.errors import SourceError
 from etl.sources.formats import member_starts, whole_files
-from etl.sources.formats.compressed_members import CompressedMembers
 from etl.sources.formats.warc_payload import extract_payload
 from etl.sources.formats.warc_records import Record, read_records
+from etl.sources.layers.members import Members, detect_layer
 from etl.sources.parts import KnownPart, cut_bytes
 from etl.sources.records import RecordBuffer, to_json
 from etl.sources.settings import Source
@@ -73,11 +75,18 @@ def read(split: Split, source: Source, *, batch_bytes: int) -> Iterator[pa.Table
     """Yield the documents of a piece as tables of schema RAW; raise SourceError if a file has no record."""
     row, is_warc, buffer = -1, False, RecordBuffer(split.uri, max_bytes=batch_bytes)
     with storage.open_input(split.uri) as file:
-        content = CompressedMembers(file, uri=split.uri, start=split.start, stop=split.stop)
+        content = Members(
+            file,
+            detect_layer(file, split.uri),
+            uri=split.uri,
+            start=split.start,
+            stop=split.stop,
+            content=b"WARC/",
+        )
         for record in read_records(content, max_bytes=source.max_record_bytes):
             is_warc = is_warc or bool(record.fields)
             kind = record.fields.get("warc-type", "").lower()
-            if record.problem != "damaged" and kind not in DOCUMENT_TYPES:
+            if record.problem != "damaged" and kind not in (*DOCUMENT_TYPES, "continuation"):
                 continue
             row = max(row + 1, record.offset)
             _check_row(row, split)
@@ -108,13 +117,18 @@ def _add(record: Record, row: int, source: Source, buffer: RecordBuffer) -> None
     if record.problem is not None:
         reason, error = record.problem, record.error
         return buffer.reject(row, reason, error, raw=record.header, id=record_id, url=url)
+    if (segment := record.fields.get("warc-segment-number")) is not None:
+        error = f"the record is segment {segment} of a longer one, and segments are not joined"
+        return buffer.reject(row, "segmented", error, raw=record.header, id=record_id, url=url)
     page = extract_payload(record, max_bytes=source.max_record_bytes)
     if page.problem is not None:
         return buffer.reject(
             row, page.problem, page.error, raw=record.header, id=record_id, url=url
         )
-    metadata = _metadata(record, page.facts, source)
-    return buffer.add(row, page.text, id=record_id, url=url, metadata=metadata)
+    metadata, media_type = _metadata(record, page.facts, source), page.facts.get("content_type")
+    return buffer.add(
+        row, page.text, id=record_id, url=url, metadata=metadata, media_type=media_type or None
+    )
 
 
 def _id_and_url(record: Record) -> tuple[str | None, str | None]:

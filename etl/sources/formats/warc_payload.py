@@ -1,58 +1,23 @@
-"""Text of a WARC record: parse the HTTP header, undo the encodings, decode the characters.
-
-The character set is determined as in a browser: by a byte order mark, the HTTP header, the page's own
-``meta`` element, or else a guess (WHATWG, Encoding and HTML standards, by resiliparse 2). Bytes that cannot
-be decoded become U+FFFD. If more than one character in a hundred does, the guess is tried too, and the text
-with fewer of them is used.
-"""
+"""Text of a WARC record: the body of a response, or the block, with its characters decoded."""
 
 import codecs
 import re
-import zlib
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from fastwarc.warc import WarcRecord
-from resiliparse.parse.encoding import detect_encoding, detect_mime, map_encoding_to_html5
+from resiliparse.parse.encoding import detect_mime
 
+from etl.sources.formats.character_sets import decode_text
+from etl.sources.formats.http_response import is_response, parse_response
 from etl.sources.formats.warc_records import Record
 
-_GZIP = b"\x1f\x8b"
-_MAX_HTTP_HEADER_BYTES = 1 << 20
 _SNIFFED_BYTES = 1445  # WHATWG MIME Sniffing, 5.2: the length of a resource header
-_MAX_UNDECODED_RATIO = (
-    0.01  # chosen here: a few bad bytes are normal in a page, a hundredth is noise
-)
-_STANDARD_HEADER = re.compile(
-    rb"HTTP/\d(?:\.\d)? (\d{3})(?: [^\r\n]*)?((?:\r\n[!-9;-~]+:[^\r\n]*)*)\r\n\r\n"
-)
-_HEADER = re.compile(rb"\n\r?\n")
-_ENCODINGS = (b"\r\ncontent-encoding:", b"\r\ntransfer-encoding:")
-_CODINGS = re.compile(
-    rb"[\r\n](?:content|transfer)-encoding[ \t]*:([^\r\n]*(?:\r?\n[ \t][^\r\n]*)*)", re.IGNORECASE
-)
-_MAX_CODINGS = 5  # as in curl (MAX_ENCODE_STACK): each takes memory, and 100,000 abort the process
-_CONTENT_TYPE = re.compile(rb"\r\ncontent-type:[ \t]*([^\r\n]*)")
 _CHARSET = re.compile(r"charset\s*=\s*[\"']?\s*([^\s;\"']+)", re.IGNORECASE)
-_BOMS = (
-    (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF16_LE, "utf-16-le"),
-    (codecs.BOM_UTF16_BE, "utf-16-be"),
-)
 _BINARY_DATA = re.compile(rb"[\x00-\x08\x0b\x0e-\x1a\x1c-\x1f]")  # WHATWG MIME Sniffing, 3
 _NOT_PROSE = ("text/css", "text/dns", "text/javascript", "text/ecmascript")
 _PROSE_APPLICATIONS = ("application/xhtml+xml", "application/xml")
-# Python's codecs for WHATWG labels whose namesake in Python is a smaller character set.
-_SUPERSETS = {
-    "gbk": "gb18030",
-    "shift_jis": "cp932",
-    "euc_kr": "cp949",
-    "big5": "big5hkscs",
-    "iso8859-11": "cp874",
-}
 
 
 class Payload(NamedTuple):
@@ -61,7 +26,7 @@ class Payload(NamedTuple):
     text: bytes | None = None  # UTF-8
     problem: str | None = None  # malformed | http_status | not_text | undecodable | too_large
     error: str = ""  # the problem in words
-    facts: Mapping[str, Any] = MappingProxyType({})  # content_type, status, charset, undecoded
+    facts: Mapping[str, Any] = MappingProxyType({})  # see the module warc
 
 
 def extract_payload(record: Record, *, max_bytes: int) -> Payload:
@@ -70,71 +35,28 @@ def extract_payload(record: Record, *, max_bytes: int) -> Payload:
     A response body of more than ``max_bytes`` after decompression is rejected as too large.
     """
     declared = record.fields.get("content-type", "")
-    if _mime(declared) == "application/http":
+    kind = record.fields.get("warc-type", "").lower()
+    if _mime(declared) == "application/http" or (kind == "response" and is_response(record.block)):
         return _response_payload(record, max_bytes)
-    if record.fields.get("warc-type", "").lower() == "conversion":
+    if kind == "conversion":
         declared = f"{_mime(declared)}; charset=utf-8"  # true of Common Crawl's WET files
     return _text_payload(record.block, declared=declared, record=record, facts={})
 
 
 def _response_payload(record: Record, max_bytes: int) -> Payload:
-    try:
-        response = _parse_standard(record.block) or _parse_any(record, max_bytes)
-        status, declared, body = response
-    except OSError as error:
-        return Payload(problem="malformed", error=f"the HTTP header cannot be read ({error})")
-    if status is None:
-        return Payload(problem="malformed", error="the record has no HTTP header")
+    response = parse_response(record.block, max_bytes)
+    if response.error is not None:
+        return Payload(problem="malformed", error=response.error)
+    status, declared, body = response.status, response.content_type, response.body
     facts = {"status": status, "content_type": _mime(declared)}
+    if response.damage:
+        facts["damage"] = "; ".join(response.damage)
     if not 200 <= status < 300:
         return Payload(problem="http_status", error=f"the HTTP status is {status}", facts=facts)
     if len(body) > max_bytes:
         error_text = f"the body is larger than {max_bytes} bytes after decompression"
         return Payload(problem="too_large", error=error_text, facts=facts)
     return _text_payload(body, declared=declared, record=record, facts=facts)
-
-
-def _parse_standard(block: bytes) -> tuple[int, str, bytes] | None:
-    """Return the result of ``_parse_any`` for a standard header that declares no encoding, else None.
-
-    This is the fast path.
-    """
-    match = _STANDARD_HEADER.match(block, 0, _MAX_HTTP_HEADER_BYTES)
-    if match is None or block.startswith(_GZIP, match.end()):
-        return None
-    fields = match[2].lower()
-    if any(name in fields for name in _ENCODINGS) or not fields.isascii():
-        return None
-    declared = _CONTENT_TYPE.search(fields)
-    return int(match[1]), declared[1].decode() if declared else "", block[match.end() :]
-
-
-def _parse_any(record: Record, max_bytes: int) -> tuple[int | None, str, bytes]:
-    """Return the status, Content-Type and body; ignore declared encodings that the body does not have."""
-    codings = b",".join(_CODINGS.findall(_HEADER.split(record.block, 1)[0])).count(b",") + 1
-    if codings > _MAX_CODINGS:
-        raise OSError(f"it declares {codings} encodings, but the limit is {_MAX_CODINGS}")
-    content_type = "application/http; msgtype=response"
-    head = (
-        f"WARC/1.0\r\nWARC-Type: response\r\nContent-Type: {content_type}\r\n"
-        f"Content-Length: {len(record.block)}\r\n\r\n"
-    )
-    whole = head.encode() + record.block
-    for encodings in ("all", "transfer", "content"):
-        with suppress(OSError, zlib.error):
-            return _parse_http(whole, encodings, max_bytes)
-    return _parse_http(whole, "none", max_bytes)
-
-
-def _parse_http(whole: bytes, encodings: Any, max_bytes: int) -> tuple[int | None, str, bytes]:
-    record = WarcRecord.from_bytes(whole)
-    # Lenient: many archives have headers with bare line feeds.
-    record.parse_http(encodings, _MAX_HTTP_HEADER_BYTES, quirks_mode=True)
-    body = record.reader.read(max_bytes + 1)
-    if encodings != "none" and body.startswith(_GZIP):  # declared by an unknown name
-        body = zlib.decompressobj(wbits=31).decompress(body, max_bytes + 1)
-    headers = record.http_headers
-    return headers.status_code, headers.get("Content-Type") or "", body
 
 
 def _text_payload(
@@ -150,14 +72,15 @@ def _text_payload(
             error = f"the content starts like {sniffed}"
             return Payload(problem="not_text", error=error, facts=facts)
     charset = _CHARSET.search(declared)
-    text, encoding, undecoded = decode_text(content, charset[1] if charset else None)
+    decoded = decode_text(content, charset[1] if charset else None)
+    text, encoding, undecoded = decoded
     facts["charset"] = encoding
     if "\0" in text[:_SNIFFED_BYTES]:
         error = "the content starts with binary data"
         return Payload(problem="not_text", error=error, facts=facts)
     if undecoded:
         facts["undecoded"] = undecoded
-    if _is_noise((text, encoding, undecoded)):
+    if decoded.is_noise:
         error = f"{undecoded} of {len(text)} characters are not valid {encoding}"
         return Payload(problem="undecodable", error=error, facts=facts)
     unchanged = encoding == "utf-8" and not undecoded and not content.startswith(codecs.BOM_UTF8)
@@ -172,63 +95,12 @@ def _is_type_doubtful(record: Record, mime: str, content: bytes) -> bool:
     starts with BM, FORM, ID3 or RIFF is not a file of that type.
     """
     fields = record.fields
-    if fields.get("warc-type", "").lower() == "conversion":
+    kind = fields.get("warc-type", "").lower()
+    if kind == "conversion" or "warc-identified-payload-type" in fields:
         return False
-    if "warc-identified-payload-type" in fields:
-        return False
-    if mime and _mime(fields.get("content-type")) != "application/http":
+    if mime and kind != "response" and _mime(fields.get("content-type")) != "application/http":
         return False
     return mime != "text/plain" or bool(_BINARY_DATA.search(content, 0, _SNIFFED_BYTES))
-
-
-def decode_text(content: bytes, declared: str | None) -> tuple[str, str, int]:
-    """Return the text, the encoding in which it was decoded, and its number of U+FFFD characters.
-
-    >>> decode_text("Grüße".encode("latin-1"), "ISO-8859-1")
-    ('Grüße', 'cp1252', 0)
-    >>> decode_text(b"<meta charset=koi8-r>" + "Да".encode("koi8-r"), None)
-    ('<meta charset=koi8-r>Да', 'koi8-r', 0)
-    """
-    for mark, encoding in _BOMS:
-        if content.startswith(mark):
-            return _decode_as(content.removeprefix(mark), encoding)
-    decoded = _decode_as(content, _python_name(declared) or _undeclared_encoding(content))
-    if _is_noise(decoded):
-        decoded = min(
-            decoded, _decode_as(content, _guessed_encoding(content)), key=lambda each: each[2]
-        )
-    return decoded
-
-
-def _undeclared_encoding(content: bytes) -> str:
-    """Return the encoding that the page's ``meta`` declares, else UTF-8 if valid, else a guess."""
-    guess = _guessed_encoding(content)
-    encoding = _python_name(detect_encoding(content, from_html_meta=True)) or guess
-    if encoding != guess:
-        return encoding
-    return encoding if _decode_as(content, "utf-8")[2] else "utf-8"
-
-
-def _guessed_encoding(content: bytes) -> str:
-    return _python_name(detect_encoding(content)) or "utf-8"
-
-
-def _decode_as(content: bytes, encoding: str) -> tuple[str, str, int]:
-    text = content.decode(encoding, "replace")
-    undecoded = text.count("\ufffd") if "\ufffd" in text else 0  # a search is faster than a count
-    return text, encoding, undecoded
-
-
-def _is_noise(decoded: tuple[str, str, int]) -> bool:
-    text, _, undecoded = decoded
-    return undecoded > _MAX_UNDECODED_RATIO * len(text)
-
-
-@lru_cache(maxsize=256)
-def _python_name(label: str | None) -> str | None:
-    """Return Python's name for a declared encoding, by WHATWG's table of labels; None if unknown."""
-    name = map_encoding_to_html5(label.strip().lower(), fallback_utf8=False) if label else None
-    return _SUPERSETS.get(name, name) if name else None
 
 
 @lru_cache(maxsize=256)

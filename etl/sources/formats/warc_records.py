@@ -11,10 +11,11 @@ and read again from its start if its length is wrong.
 
 import re
 from collections.abc import Iterator, Mapping
+from itertools import chain, pairwise
 from types import MappingProxyType
 from typing import NamedTuple
 
-from etl.sources.formats.compressed_members import CompressedMembers
+from etl.sources.layers.members import Members
 
 _MAX_HEADER_BYTES = 1 << 16  # chosen here; headers written by crawlers have 1 KB
 _MAX_VERSION_BYTES = 64
@@ -23,7 +24,10 @@ _EXCERPT_BYTES = 1000
 _MAGIC = b"WARC/"
 _BLANKS = re.compile(rb"[\r\n \t\0]*")
 _VERSION = re.compile(rb"WARC/\d\.\d+[ \t]*\r*\n")
+_START = re.compile(rb"WARC/\d\.\d+[ \t]*\r*\n(?=[^\n:]{1,100}:)")  # and the name of a field
+_MAX_START_BYTES = 256  # at most, with spaces after the version
 _FIELD_NAME = re.compile(rb"(?:WARC|Content)-\w+", re.IGNORECASE)
+_LENGTH = re.compile(rb"\ncontent-length[ \t]*:[ \t]*\d", re.IGNORECASE)
 _HEADER_END = re.compile(rb"\n\r*\n")  # some tools add a carriage return
 _FIELD = re.compile(r"\n([^:\n]*):([^\n]*)")
 _CONTINUED = re.compile(r"\r?\n[ \t]+")
@@ -40,13 +44,13 @@ class Record(NamedTuple):
     offset: int = 0  # the byte of the file at which the record, or its compressed member, starts
 
 
-def read_records(content: CompressedMembers, *, max_bytes: int) -> Iterator[Record]:
+def read_records(content: Members, *, max_bytes: int) -> Iterator[Record]:
     """Yield all records in order; one longer than ``max_bytes`` has no block."""
     return _Reader(content, max_bytes).records()
 
 
 class _Reader:
-    def __init__(self, content: CompressedMembers, max_bytes: int) -> None:
+    def __init__(self, content: Members, max_bytes: int) -> None:
         self._content = content
         self._max = max_bytes
         self._buffer = bytearray()
@@ -89,7 +93,7 @@ class _Reader:
             return self._skip_damage(
                 Record(header=_excerpt(self._buffer), error=error, offset=offset)
             )
-        header = self._buffer[:end].decode("utf-8", "replace").strip()
+        header = self._buffer[:end].decode("utf-8", "surrogateescape").strip()
         record = Record(header=header, fields=_fields(header), offset=offset)
         length = record.fields.get("content-length", "")
         if not (length.isascii() and length.isdigit() and len(length) < 19):
@@ -99,11 +103,14 @@ class _Reader:
         return self._read_block(record, end, int(length))
 
     def _header_end(self) -> int | None:
-        """Return the end of the header that starts here; None if no header starts here."""
+        """Return the end of the header that starts here; None if no header starts here.
+
+        A header does not contain the first line of another one.
+        """
         while True:
             match = _HEADER_END.search(self._buffer, 0, _MAX_HEADER_BYTES)
             if match and _VERSION.match(self._buffer):
-                return match.end()
+                return match.end() if self._buffer.find(b"\nWARC/", 0, match.end()) < 0 else None
             if match or len(self._buffer) >= _MAX_HEADER_BYTES or not self._read_more():
                 return None
 
@@ -171,11 +178,10 @@ class _Reader:
         """Skip to the start of the next record, or to the end of the stream or its next damage."""
         start = 1
         while True:
-            next_start = self._find_record(start)
-            if next_start is not None:
-                del self._buffer[:next_start]
+            found, start = self._find_record(start)
+            if found is not None:
+                del self._buffer[:found]
                 break
-            start = max(1, len(self._buffer) - _MAX_VERSION_BYTES)
             if start > _MAX_HEADER_BYTES:
                 del self._buffer[: start - 1]
                 start = 1
@@ -185,18 +191,36 @@ class _Reader:
                 break
         return record._replace(problem="damaged", error=error or record.error)
 
-    def _find_record(self, start: int) -> int | None:
-        """Return where a record starts in the buffer: after a line feed, with a member, or with a field."""
-        first = self._content.offset - len(self._buffer)
-        for match in _VERSION.finditer(self._buffer, start):
-            index = match.start()
-            if (
-                self._buffer[index - 1] == ord("\n")
-                or _FIELD_NAME.match(self._buffer, match.end())
-                or self._content.starts_member(first + index, first + index)
-            ):
-                return index
-        return None
+    def _find_record(self, start: int) -> tuple[int | None, int]:
+        """Return where a record starts in the buffer, and from where to search when it has more bytes.
+
+        Before the next start of a record, its header must end, and have a length. So each byte is searched
+        about once, and repeated first lines or headers are one damaged stretch.
+        """
+        size = len(self._buffer)
+        starts = (
+            match.start()
+            for match in _START.finditer(self._buffer, start)
+            if self._may_start(match.start(), match.end())
+        )
+        for index, next_start in pairwise(chain(starts, [size])):
+            end = min(next_start, index + _MAX_HEADER_BYTES)
+            if header_end := _HEADER_END.search(self._buffer, index, end):
+                if _LENGTH.search(self._buffer, index, header_end.end()):
+                    return index, index
+                continue
+            if end == size:  # it may end in what follows
+                return None, index
+        return None, max(1, size - _MAX_START_BYTES)
+
+    def _may_start(self, index: int, end: int) -> bool:
+        """Return whether a first line is after a line feed, or starts a member, or a field follows it."""
+        offset = self._content.offset - len(self._buffer) + index
+        return (
+            self._buffer[index - 1] == ord("\n")
+            or _FIELD_NAME.match(self._buffer, end) is not None
+            or self._content.starts_member(offset, offset)
+        )
 
 
 def _missing(present: int, length: int) -> str:

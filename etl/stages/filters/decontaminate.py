@@ -1,6 +1,7 @@
 """The Decontaminate stage: reject documents that contain text of evaluation sets."""
 
 import logging
+from collections import Counter
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, Self
@@ -11,13 +12,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
-from etl.errors import RecipeError, SourceError
+from etl.errors import RecipeError, SourceError, StorageError
+from etl.schemas import RAW
 from etl.sources import Columns, Source
 from etl.stages.base import Filter, Rules
 from etl.storage.listing import FileInfo
 from etl.storage.referenced_files import (
     find_referenced_files,
     find_referenced_files_cached,
+    find_unreadable_files,
     hash_referenced_files,
     read_text_lines,
 )
@@ -42,7 +45,8 @@ class Decontaminate(Filter):
 
     Words are compared in lower case and without punctuation; in scripts without spaces, each character is
     a word. An item of fewer than ``ngram`` words is matched as a whole if it has at least ``min_words``.
-    Shorter items are ignored, and a warning is logged with their number.
+    Shorter items are ignored, and a warning is logged with their number. Items without a usable text are left
+    out and counted. Of a folder or glob, files that cannot be read are quarantined, and the others are used.
 
     GPT-3 (Brown et al. 2020, arXiv 2005.14165, appendix C) removed 13-grams, with 200 characters around
     them, from its training data, and later searched for its sets by n-grams of 8 to 13 words. Gopher (Rae
@@ -86,7 +90,22 @@ class Decontaminate(Filter):
     def check(self) -> None:
         """Read the first item of each set; raise RecipeError if a set has none."""
         for evaluation_set in self._sets(find_referenced_files):
-            next(_items(evaluation_set))
+            next(_usable_items(evaluation_set))
+
+    def skipped_items(self) -> dict[str, int]:
+        """Return how many items of each set have no usable text, as ``decontaminate.<set>: <reason>``."""
+        counts: Counter[str] = Counter()
+        for each in self._sets(find_referenced_files):
+            for file in each.files:
+                for items in _items(file, each.column):
+                    counts.update(
+                        f"{self.kind}.{each.name}: {r}" for r in _bad(items)["reason"].to_pylist()
+                    )
+        return dict(counts)
+
+    def unreadable_files(self) -> list[StorageError]:
+        """Return why files of sets cannot be read."""
+        return [error for path in self.sets.values() for error in find_unreadable_files(path)]
 
     def columns(self) -> dict[str, str]:
         """Return ``decontaminate_<set>`` for each set."""
@@ -160,7 +179,7 @@ def _load(sets: tuple[_Set, ...], ngram: int, min_words: int) -> "Grams":
     from etl.kernels.hashing.ngram_index import build_index
     from etl.kernels.words.normalized_words import sizes
 
-    parts = [pa.concat_arrays(list(_items(evaluation_set))) for evaluation_set in sets]
+    parts = [pa.concat_arrays(list(_usable_items(each))) for each in sets]
     groups = np.repeat(np.arange(len(sets), dtype=np.uint8), [len(part) for part in parts])
     items = buffers(pa.concat_arrays(parts))
     known = build_index(items, groups, words=ngram, short_words=min_words)
@@ -180,37 +199,47 @@ def _load(sets: tuple[_Set, ...], ngram: int, min_words: int) -> "Grams":
     return known
 
 
-def _items(evaluation_set: _Set) -> Iterator[pa.Array]:
-    """Yield the texts of a set's items in batches; raise RecipeError if there are none."""
-    empty = True
+def _usable_items(evaluation_set: _Set) -> Iterator[pa.Array]:
+    """Yield the texts of a set's items in batches; raise RecipeError if no item has a text."""
+    bad: dict[str, Any] | None = None
+    is_empty = True
     for file in evaluation_set.files:
-        for texts in _texts(file, evaluation_set.column):
-            empty = False
-            yield texts
-    if empty:
+        for items in _items(file, evaluation_set.column):
+            usable = items.filter(pc.is_null(items["reason"]))["text"]
+            if len(usable):
+                is_empty = False
+                yield from pc.fill_null(usable, "").cast(pa.large_string()).chunks
+            if bad is None and len(usable) < len(items):
+                bad = _bad(items).slice(0, 1).to_pylist()[0]
+    if bad is not None and is_empty:
+        what = f"row {bad['row']} has no usable {evaluation_set.column!r} ({bad['reason']}), nor has another"
+        hint = "set `column` to the column with the items' text"
+        raise RecipeError(what, where=bad["source"], hint=hint)
+    if is_empty:
         raise RecipeError(
             f"the set {evaluation_set.name} has no items", where=evaluation_set.files[0].uri
         )
 
 
-def _texts(file: FileInfo, column: str) -> Iterator[pa.Array]:
+def _bad(items: pa.Table) -> pa.Table:
+    return items.filter(pc.is_valid(items["reason"]))
+
+
+def _items(file: FileInfo, column: str) -> Iterator[pa.Table]:
+    """Yield the items of a file: their rows and texts, and a reason for those without a usable text."""
     from etl.sources.listing import list_splits  # all readers, which no other stage needs
     from etl.sources.read import read_split
 
     if file.uri.lower().endswith((".txt", ".txt.gz")):
         if lines := list(read_text_lines(file)):
-            yield pa.array(lines, pa.large_string())
+            yield pa.Table.from_pylist(
+                [{"source": file.uri, "row": row, "text": text} for row, text in enumerate(lines)],
+                schema=RAW,
+            )
         return
     source = Source(path=file.uri, columns=Columns(text=column), split_bytes=_NO_SPLITS)
     try:
         for split in list_splits(source):
-            for table in read_split(split, source):
-                if bad := table.filter(pc.is_valid(table["reason"])).to_pylist():
-                    what = f"row {bad[0]['row']} has no usable {column!r} ({bad[0]['reason']})"
-                    hint = (
-                        "set `column` to the column with the items' text, or fix or remove the row"
-                    )
-                    raise RecipeError(what, where=file.uri, hint=hint)
-                yield from pc.fill_null(table["text"], "").cast(pa.large_string()).chunks
+            yield from read_split(split, source)
     except SourceError as error:
         raise RecipeError(error.what, where=error.where, hint=error.hint) from error

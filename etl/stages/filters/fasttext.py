@@ -122,7 +122,7 @@ class FastText(Filter):
     def _with_labels(self, model: "FastTextModel") -> "FastTextModel":
         """Return the model; raise RecipeError if it does not have a label."""
         for label in self._names.values():
-            if model.full_label(label) not in model.labels:
+            if model.full_label(label) not in model.rows:
                 known = sorted(each.removeprefix(LABEL_PREFIX) for each in model.labels)
                 hint = nearest_names(label.removeprefix(LABEL_PREFIX), known)
                 what = f"the model has no label {label!r}"

@@ -12,7 +12,7 @@ import xxhash
 from numpy.typing import NDArray
 from pydantic import Field
 
-from etl.errors import RecipeError
+from etl.errors import RecipeError, StorageError
 from etl.kernels.bytes.chunks import one_chunk
 from etl.stages.base import Filter, Rules
 from etl.storage.listing import FileInfo
@@ -20,6 +20,7 @@ from etl.storage.referenced_files import (
     Paths,
     find_referenced_files,
     find_referenced_files_cached,
+    find_unreadable_files,
     hash_referenced_files,
     read_list_entries,
 )
@@ -53,6 +54,8 @@ class Url(Filter):
 
     A list is a text file, plain or .gz, with one entry per line; lines that begin with # are comments. For
     each list that is set, ``url_<list>`` counts the entries that match the URL:
+
+    Of a folder or glob of lists, files that cannot be read are quarantined, and the others are used.
 
     - ``domains`` match the host or any of its parent domains, so ``example.org`` matches
       ``www.example.org`` too, and no list of public suffixes is needed;
@@ -107,6 +110,11 @@ class Url(Filter):
             name: [hash_referenced_files(p) for p in getattr(self, name)] for name in self.paths
         }
         return {**super().identity(), **lists}
+
+    def unreadable_files(self) -> list[StorageError]:
+        """Return why files of lists cannot be read."""
+        paths = (path for name in self._lists() for path in getattr(self, name))
+        return [error for path in paths for error in find_unreadable_files(path)]
 
     def columns(self) -> dict[str, str]:
         """Return ``url_<list>`` for each list that is set."""

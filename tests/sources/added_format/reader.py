@@ -20,10 +20,15 @@ count_records = jsonl.count_records
 def read(split: Split, source: Source, *, batch_bytes: int) -> Iterator[pa.Table]:
     row, buffer = split.known_first_row, RecordBuffer(split.uri, max_bytes=batch_bytes)
     with storage.open_input(split.uri) as file:
-        start, stop = (0, None) if split.is_whole else byte_lines.seek_lines(file, split)
-        stream = byte_lines.decompress(file, split)
+        chunks = byte_lines.read_chunks(file, split)
         limit = source.max_record_bytes
-        for block in byte_lines.read_blocks(stream, max_line_bytes=limit, start=start, stop=stop):
+        for block in byte_lines.read_blocks(
+            chunks, max_line_bytes=limit, is_start=split.start == 0
+        ):
+            if isinstance(block, byte_lines.Damage):
+                byte_lines.report_damage(block, row, split, source, buffer)
+                row += 1
+                continue
             for line in block.removesuffix("\n").split("\n"):
                 buffer.add(row, line)
                 row += 1

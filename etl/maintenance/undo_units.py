@@ -1,0 +1,303 @@
+"""Undo units of work whose rows are damaged or lost, what was derived from them, and foreign changes.
+
+A split of documents is dropped with its decisions and its tokens; a data file of duplicates is dropped with
+the decisions on the input files it covers, and with their tokens. The next run reads, deduplicates and
+tokenizes only these units. Indexes are emptied.
+
+Where another program has changed data, the log then names the data files that Tokenlake's commits have made,
+and no others. Those that it has removed are added again if they exist. A file that no longer exists, since a
+vacuum of that program has deleted it, is damage like any other, but its units are undone in the same commit:
+no version ever names it.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import starmap
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from etl import schemas, storage
+from etl.audit.verify.verify import Problem
+from etl.delta.added_files import read_added_files
+from etl.delta.data_file import DataFile, DataFileWriter, fill_columns
+from etl.delta.table import Table
+from etl.errors import TableError
+from etl.lake import releases
+from etl.lake.epochs import drop_all, open_lake, start_epoch
+from etl.lake.input_locations import find_input
+from etl.lake.leases import HeldLease
+from etl.lake.ledger import Drop, Ledger, find_ledger, key_of
+from etl.lake.ledger_entry import LedgerEntry
+from etl.lake.lineage_record import maintenance_record
+from etl.lake.table_specs import DUPLICATES, SPECS, open_tables
+from etl.lake.table_versions import live_inputs, read_versions
+from etl.lake.work_units import WorkUnit, kept_units
+
+_THREADS = 16  # they wait for storage
+_NOT_REPAIRABLE = "`etl run RECIPE --rebuild` makes the tables again"
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnrepairedProblem:
+    """A problem that cannot be repaired, and why."""
+
+    problem: Problem
+    why: str
+
+
+@dataclass
+class _TableUndo:
+    """What is undone in one table: the keys of units of ``documents``, and the data files to remove.
+
+    ``table`` is what Tokenlake's commits have made, with the files that another program has removed
+    (``removed``) and without those that it has added (``added``).
+    """
+
+    ledger: Ledger
+    table: Table
+    units: set[str] = field(default_factory=set)
+    remove: set[str] = field(default_factory=set)
+    added: frozenset[str] = frozenset()
+    removed: Mapping[str, DataFile] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, table: Table) -> "_TableUndo":
+        """Open the ledger of a table, and find the changes of other programs."""
+        ledger = find_ledger(table) or Ledger(table.url, fingerprint="", table=table)
+        changes = ledger.foreign_changes()
+        if changes is None:
+            return cls(ledger, table)
+        if SPECS[table.url.rpartition("/")[2]].is_index:  # the next run rebuilds it
+            return cls(ledger, table, remove={file["path"] for file in table.files("path")})
+        removed = {file.path: file for file in read_added_files(table.url, changes.removed)}
+        view = table.preview(list(removed.values()), remove=changes.added)
+        return cls(ledger, view, added=frozenset(changes.added), removed=removed)
+
+    @property
+    def has_any(self) -> bool:
+        return bool(self.units or self.remove or self.added or self.removed)
+
+    @property
+    def restored(self) -> list[str]:
+        """The paths of the data files that are added again."""
+        return [path for path in self.removed if path not in self.remove]
+
+    @property
+    def dropped(self) -> set[str]:
+        """The paths of the data files that are removed."""
+        return {*self.added, *(self.remove - self.removed.keys())}
+
+    def files(self) -> list[dict[str, Any]]:
+        return list(self.table.data_files().to_pylist())
+
+    def missing(self) -> Iterator[str]:
+        """Yield the data files that another program has removed and a vacuum has deleted."""
+        with ThreadPoolExecutor(_THREADS) as pool:
+            uris = [storage.join(self.table.url, path) for path in self.removed]
+            sizes = pool.map(storage.file_size, uris)
+            yield from (
+                path for path, size in zip(self.removed, sizes, strict=True) if size is None
+            )
+
+
+class Undo:
+    """The units of work to undo in each table of a lake, and the data files to remove with them."""
+
+    def __init__(self, lake: str, problems: Sequence[Problem], *, is_foreign: bool = False) -> None:
+        """Find what to undo for some problems, or with ``is_foreign`` for changes by other programs."""
+        self.tables: dict[str, _TableUndo] = {}  # in the order of SPECS: inputs first
+        self.sources: set[str] = set()
+        self.left: list[UnrepairedProblem] = []
+        self._damaged: list[Problem] = []
+        self._missing: set[str] = set()  # table/path
+        self._lake: dict[str, Ledger] = {}
+        if is_foreign or any(problem.file is not None for problem in problems):
+            self._open(lake)
+        live = {f"{name}/{file['path']}" for name, t in self.tables.items() for file in t.files()}
+        for problem in [*problems, *self._missing_files()]:
+            if f"{problem.table}/{problem.file}" in live:
+                self._damaged.append(problem)
+            else:
+                self.left.append(unrepaired(lake, problem))
+        if self._damaged:
+            self.left += [unrepaired(lake, p) for p in _in_releases(lake, self._damaged)]
+            self._undo_tables()
+
+    @property
+    def has_any(self) -> bool:
+        """Whether there is anything to undo."""
+        return any(table.has_any for table in self.tables.values())
+
+    def commit(self, lease: HeldLease) -> None:
+        """Undo the units in each table."""
+        drops = {name: self._drop(name) for name, undo in self.tables.items() if undo.has_any}
+        start_epoch(self._lake, drops, partial(self._describe, lease))
+
+    def _open(self, lake: str) -> None:
+        tables = open_tables(lake)
+        self.tables = {name: _TableUndo.of(table) for name, table in tables.items()}
+        self._lake = open_lake(lake, (undo.ledger for undo in self.tables.values()))
+        inputs = live_inputs(read_versions(tables["documents"]))
+        self._inputs, self._recorded = inputs.files(), inputs.recorded
+        self._units = {unit.key: unit for unit in kept_units(self.tables["documents"].table)}
+
+    def _missing_files(self) -> Iterator[Problem]:
+        for name, undo in self.tables.items():
+            for path in undo.missing():
+                self._missing.add(f"{name}/{path}")
+                yield Problem(name, path, "the file is missing")
+
+    def _undo_tables(self) -> None:
+        indexes = {name: undo for name, undo in self.tables.items() if SPECS[name].is_index}
+        for name, undo in self.tables.items():
+            if name in indexes:
+                continue
+            for source in SPECS[name].made_from:  # rows built from undone units are undone
+                undo.units |= self.tables[source].units if source in self.tables else set()
+            if name == "documents":
+                self._undo_documents(undo)
+            elif name == "duplicates":
+                self._undo_duplicates(undo)
+            else:
+                self._undo_units_in_files(name, undo)
+        for name, undo in indexes.items():
+            if self.has_any or self._problems(name):  # the next run rebuilds it as a whole
+                undo.remove = {file["path"] for file in undo.files()}
+
+    def _problems(self, name: str) -> list[Problem]:
+        """Return the problems that are repaired in a table."""
+        return [problem for problem in self._damaged if (problem.redo or problem.table) == name]
+
+    def _undo_documents(self, undo: _TableUndo) -> None:
+        sources = {str(file["path"]): str(file["min.source"]) for file in undo.files()}
+        for problem in self._problems("documents"):
+            source = sources[str(problem.file)]
+            _, why = find_input(self._recorded(source), source)
+            if why is not None:
+                self.left.append(UnrepairedProblem(problem=problem, why=why))
+            if why is None or f"documents/{problem.file}" in self._missing:
+                self.sources.add(source)
+                undo.units.add(key_of(str(problem.file)))
+        undo.remove = {path for path in sources if key_of(path) in undo.units}
+
+    def _undo_duplicates(self, undo: _TableUndo) -> None:
+        damaged = {str(problem.file) for problem in self._problems("duplicates")}
+        for file in undo.files():
+            if file["path"] in damaged:
+                undo.remove.add(file["path"])
+                undo.units |= {u.key for u in self._units.values() if _may_hold(file, [u])}
+
+    def _undo_units_in_files(self, name: str, undo: _TableUndo) -> None:
+        """Undo the units in damaged files, and remove all files with rows of undone units."""
+        damaged = {str(problem.file) for problem in self._damaged if problem.table == name}
+        redone = (problem for problem in self._damaged if problem.redo == name)
+        undo.units |= {key_of(str(problem.file)) for problem in redone}
+        units = {undo.ledger.key(key): key for key in self._units}
+        wanted = {undo.ledger.key(key) for key in undo.units}
+        paths = [file["path"] for file in undo.files()]
+        for path, keys in zip(paths, undo.ledger.units_of(paths), strict=True):
+            if path in damaged or not wanted.isdisjoint(keys):
+                undo.remove.add(path)
+                undo.units |= {units[key] for key in keys if key in units}
+
+    def _drop(self, name: str) -> Drop:
+        undo = self.tables[name]
+        if SPECS[name].is_index:
+            return drop_all(undo.ledger)
+        is_documents = name == "documents"  # the keys of other tables are derived from its keys
+        rewritten = self._rewrite_duplicates() if name == "duplicates" else {}
+        restored: dict[str, list[DataFile]] = {}
+        for path in undo.restored:
+            if path not in rewritten:
+                restored.setdefault(key_of(path), []).append(undo.removed[path])
+        return Drop(
+            paths=undo.dropped | (rewritten.keys() - undo.removed.keys()),
+            keys=undo.units if is_documents else {undo.ledger.key(key) for key in undo.units},
+            add=[*starmap(LedgerEntry, restored.items()), *rewritten.values()],
+            is_undo=bool(undo.added or undo.removed),
+        )
+
+    def _describe(
+        self, lease: HeldLease, table: Table, drop: Drop, generation: int
+    ) -> dict[str, Any]:
+        """Return the lineage record of the commit with which a repair starts an epoch; check the lease."""
+        lease.check()
+        is_documents = table.url.endswith("/documents")
+        return maintenance_record(
+            table,
+            "repair" if drop.paths or drop.add else "epoch",
+            generation=generation,
+            num_data_files=sum(len(entry.data_files) for entry in drop.add),
+            input_files=self._negative_inputs() if is_documents else [],
+        )
+
+    def _rewrite_duplicates(self) -> dict[str, LedgerEntry]:
+        """Rewrite sound data files of duplicates without the rows of undone units; return them by path."""
+        undo = self.tables["duplicates"]
+        units = [unit for key, unit in self._units.items() if key in undo.units]
+        paths = pa.array([path for unit in units for path in unit.paths], pa.string())
+        rewritten = {}
+        for file in undo.files():
+            if file["path"] in undo.remove or not _may_hold(file, units):
+                continue
+            with storage.open_input(storage.join(undo.table.url, file["path"])) as source:
+                rows = fill_columns(pq.read_table(source), undo.table.schema)
+            remaining = rows.filter(pc.invert(pc.is_in(rows["file"], paths)))
+            if remaining.num_rows < rows.num_rows:
+                key = undo.ledger.key("repair", file["path"])
+                writer = DataFileWriter(
+                    undo.table.url, undo.table.schema, DUPLICATES.layout, name=key
+                )
+                writer.append(remaining)
+                rewritten[str(file["path"])] = LedgerEntry(key, writer.close())
+        return rewritten
+
+    def _negative_inputs(self) -> list[schemas.InputFile]:
+        """Return the input files of dropped splits; ``rows`` is minus the number of dropped records."""
+        undo = self.tables["documents"]
+        remaining: Counter[str] = Counter()
+        for file in undo.files():
+            if file["path"] not in undo.remove:
+                remaining[str(file["min.source"])] += int(file["rows"])
+        return [
+            self._inputs[uri].model_copy(update={"rows": remaining[uri] - self._inputs[uri].rows})
+            for uri in sorted(self.sources & self._inputs.keys())
+        ]
+
+
+def unrepaired(lake: str, problem: Problem) -> UnrepairedProblem:
+    """Return a problem with the command that remains."""
+    remove = f"`{releases.removal_command(lake, str(problem.release))}` removes the release"
+    return UnrepairedProblem(
+        problem=problem, why=_NOT_REPAIRABLE if problem.release is None else remove
+    )
+
+
+def _in_releases(lake: str, damaged: Iterable[Problem]) -> Iterator[Problem]:
+    """Yield the problems of damaged files that releases need too: a repair does not bring them back."""
+    by_table: dict[str, list[Problem]] = {}
+    for problem in damaged:
+        if problem.redo is None:
+            by_table.setdefault(problem.table, []).append(problem)
+    for release in releases.read_releases(lake)[0]:
+        for name in release.versions.keys() & by_table.keys():
+            try:
+                table = Table.open(storage.join(lake, name), release.versions[name])
+            except TableError:  # reported by verify as another problem
+                continue
+            paths = {file["path"] for file in table.files("path", by=())}
+            for problem in by_table[name]:
+                if problem.file in paths:
+                    what = f"in release {release.name!r}: {problem.what}"
+                    yield replace(problem, what=what, release=release.name)
+
+
+def _may_hold(file: Mapping[str, Any], units: Iterable[WorkUnit]) -> bool:
+    """Return whether a data file of duplicates may hold rows of some units."""
+    return any(file["min.source"] <= unit.source <= file["max.source"] for unit in units)

@@ -1,0 +1,1 @@
+"""Tests of how input files are recognized, with a cluster inside this process."""
