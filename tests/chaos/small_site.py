@@ -158,11 +158,17 @@ class SmallSite:
         self._saved[name] = (dict(self.inputs), {n: list(past) for n, past in self.past.items()})
 
     def restore(self, name: str) -> None:
-        """Restore what was saved, with the times of all files."""
-        self.clear()
-        for part in (self.folder / "saved" / name).iterdir():
-            shutil.copytree(part, self.folder / part.name, dirs_exist_ok=True)
+        """Restore what was saved, with the times of all files; input files that are the same stay."""
+        saved = self.folder / "saved" / name
+        shutil.rmtree(self.lake, ignore_errors=True)
+        shutil.copytree(saved / self.lake.name, self.lake)
         inputs, past = self._saved[name]
+        for file in self.raw.iterdir():
+            if self.inputs.get(file.name) != inputs.get(file.name):
+                file.unlink()
+        for file in (saved / self.raw.name).iterdir():
+            if not (self.raw / file.name).exists():
+                shutil.copy2(file, self.raw)
         self.inputs, self.past = dict(inputs), {n: list(entries) for n, entries in past.items()}
 
     def _remember(self, name: str, rows: Rows) -> None:
