@@ -46,7 +46,7 @@ class MovingFiles:
         self._remember(new, self.site.inputs[name])
 
     def link(self, name: str, _: random.Random) -> None:
-        """Make a symbolic link to a file, which becomes a file of its own if the file is moved."""
+        """Add a symbolic link to a copy of a file in another folder."""
         new = self._new_name(name)
         target = self.site.folder / "elsewhere" / new
         target.parent.mkdir(exist_ok=True)
