@@ -4,7 +4,7 @@ The parts take about equally long: each test, the longest first, joins the part 
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pytest
 
@@ -28,12 +28,22 @@ def select_part(
     part, _, parts = part_name(variable).partition("/")
     if not part:
         return
-    sums = [0.0] * int(parts)
-    chosen: list[list[pytest.Item]] = [[] for _ in sums]
-    for item in items:
+    chosen = divide([seconds(item) for item in items], int(parts))
+    others = [item for item, of in zip(items, chosen, strict=True) if of != int(part) - 1]
+    config.hook.pytest_deselected(items=others)
+    items[:] = [item for item, of in zip(items, chosen, strict=True) if of == int(part) - 1]
+
+
+def divide(seconds: Iterable[float], parts: int) -> list[int]:
+    """Return the part of each test, given how long they take.
+
+    >>> divide([5, 3, 3, 1], 2)
+    [0, 1, 1, 0]
+    """
+    sums = [0.0] * parts
+    chosen = []
+    for each in seconds:
         least = sums.index(min(sums))
-        sums[least] += seconds(item)
-        chosen[least].append(item)
-    selected = chosen.pop(int(part) - 1)
-    config.hook.pytest_deselected(items=[item for others in chosen for item in others])
-    items[:] = selected
+        sums[least] += each
+        chosen.append(least)
+    return chosen
