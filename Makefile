@@ -61,7 +61,7 @@ test-pages: $(INSTALLED)  ## open the website and `etl report --html` in headles
 	$(BIN)/python -m pytest tests/audit/test_page_in_browser.py tests/test_site.py -m "slow or not slow"
 
 chaos: $(INSTALLED)  ## inject thousands of seeded faults into real processes; SEED=123 repeats one, PART=1/8 runs a part
-	CHAOS_SEED=$(SEED) CHAOS_PART=$(PART) $(BIN)/python -m pytest -m chaos tests/chaos
+	CHAOS_SEED=$(SEED) CHAOS_PART=$(PART) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m chaos tests/chaos
 
 damage: $(INSTALLED)  ## damage every kind of file of a lake in every way; SEED=5 varies it, PART=1/8 runs a part
 	DAMAGE_SEED=$(SEED) DAMAGE_PART=$(PART) $(BIN)/python -m pytest -q -m "chaos or not chaos" --show-capture=no tests/damage

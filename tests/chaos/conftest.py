@@ -1,26 +1,45 @@
 """Parts of the chaos tests, and the number of faults that they inject.
 
-With ``CHAOS_PART=2/8`` only the tests of one of eight parts run, chosen by a hash of their names.
+With ``CHAOS_PART=2/8`` only the tests of one of eight parts run, which take about equally long. Several
+processes may run them, each with its own drivers and S3 server.
 """
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from tests.chaos.drivers import Driver, drivers
 from tests.chaos.small_site import SmallSite
-from tests.helpers.parts import select_part
+from tests.chaos.weights import seconds
+from tests.helpers.parts import part_name, select_part
 
+_PART = "CHAOS_PART"
 _FAULTS = pytest.StashKey[Counter[str]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.stash[_FAULTS] = Counter()
+    config.stash[_FAULTS] = Counter[str]()
 
 
+@pytest.hookimpl(trylast=True)  # after the tests without the mark were deselected
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    select_part("CHAOS_PART", config, items)
+    select_part(_PART, config, items, seconds)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Send the faults of a process of pytest-xdist to the one that reports."""
+    faults = session.config.stash[_FAULTS]
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["faults"] = dict(faults)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Add the faults of a process of pytest-xdist; one that crashed has sent none."""
+    sent: dict[str, int] = getattr(node, "workeroutput", {}).get("faults", {})
+    node.config.stash[_FAULTS].update(sent)
 
 
 def pytest_terminal_summary(
@@ -29,7 +48,8 @@ def pytest_terminal_summary(
     faults = config.stash[_FAULTS]
     if faults:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(faults.items()))
-        terminalreporter.write_line(f"{faults.total()} faults injected: {kinds}")
+        part = f"part {name}: " if (name := part_name(_PART)) else ""
+        terminalreporter.write_line(f"{part}{faults.total()} faults injected: {kinds}")
 
 
 @pytest.fixture(scope="session")

@@ -1,46 +1,78 @@
 """Drivers that a test starts, pauses, resumes and kills: see ``pauses`` for their processes."""
 
+import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
 from multiprocessing import get_context
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from tests.chaos import pauses
+from tests.chaos.hangs import describe
 from tests.chaos.pauses import Ended, Job, Kind, Paused, Stop
 from tests.chaos.processes import CRASHED
 from tests.chaos.small_site import SmallSite
 
-_LIMIT_SECONDS = 300
+_LIMIT_SECONDS = 300.0
 _CONTEXT = get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["tests.chaos.processes", "tests.chaos.pauses"])
+_CONTEXT.set_forkserver_preload(["tests.chaos.pauses", "tests.chaos.preloaded"])
 
 
 class Driver:
-    """A driver process, which does one job after the other."""
+    """A driver process, which does one job after the other.
 
-    def __init__(self, folder: Path, name: str) -> None:
+    A job that neither pauses nor ends within ``limit_s`` seconds fails the test, as does a process that dies.
+    """
+
+    def __init__(self, folder: Path, name: str, *, limit_s: float = _LIMIT_SECONDS) -> None:
+        self._name = f"driver {name}"
         self._logs = (folder / f"{name}-{number}.log" for number in count())
         self._log = folder
+        self._kind: Kind | None = None
+        self._label: str | None = None  # of the last pause
+        self.limit_s = limit_s
         self.is_busy = False
         self._start()
 
-    def start(self, kind: Kind, site: SmallSite, stop: Stop | None = None) -> Paused | Ended:
+    @property
+    def pid(self) -> int:
+        """The id of its process."""
+        assert self._process.pid is not None
+        return self._process.pid
+
+    def start(
+        self,
+        kind: Kind,
+        site: SmallSite,
+        stop: Stop | None = None,
+        *,
+        lifetime_s: float | None = None,
+    ) -> Paused | Ended:
         """Start a job, and return when it pauses or ends."""
         assert not self.is_busy
         self.is_busy = True
-        return self._send(Job(kind, site.file, stop))
+        self._kind, self._label = kind, None
+        return self._send(Job(kind, site.file, stop, lifetime_s))
 
     def resume(self, stop: Stop | None = None) -> Paused | Ended:
         """Continue a paused job to its next pause or its end."""
         assert self.is_busy
         return self._send(stop)
 
-    def run(self, kind: Kind, site: SmallSite) -> Ended:
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Stop the process inside a ``with`` block with all its threads: no lease is renewed."""
+        os.kill(self.pid, signal.SIGSTOP)
+        yield
+        os.kill(self.pid, signal.SIGCONT)
+
+    def run(self, kind: Kind, site: SmallSite, *, lifetime_s: float | None = None) -> Ended:
         """Do a job without a pause."""
-        ended = self.start(kind, site)
+        ended = self.start(kind, site, lifetime_s=lifetime_s)
         assert isinstance(ended, Ended)
         return ended
 
@@ -64,16 +96,28 @@ class Driver:
         theirs.close()
 
     def _send(self, message: Job | Stop | None) -> Paused | Ended:
-        self._pipe.send(message)
-        if not self._pipe.poll(_LIMIT_SECONDS):
-            self.kill()
-            pytest.fail(f"the driver hangs:\n{self._log.read_text()}")
-        answer: Paused | Ended = self._pipe.recv()
-        if isinstance(answer, Ended):
-            self.is_busy = False
-            if answer.code == CRASHED:
-                pytest.fail(f"the driver crashed:\n{answer.output}")
+        try:
+            self._pipe.send(message)
+            if not self._pipe.poll(self.limit_s):
+                self._fail(f"hangs: nothing came from it for {self.limit_s:g} seconds")
+            answer: Paused | Ended = self._pipe.recv()
+        except (EOFError, OSError):
+            self._process.join()
+            self._fail("has died")
+        if isinstance(answer, Paused):
+            self._label = answer.label
+            return answer
+        self.is_busy = False
+        if answer.code == CRASHED:
+            pytest.fail(f"the {self._name} crashed in the job {self._kind}:\n{answer.output}")
         return answer
+
+    def _fail(self, what: str) -> NoReturn:
+        """Describe the process, replace it, and fail the test."""
+        pause = "" if self._label is None else f", which last paused before {self._label}"
+        described = describe(self._name, self._process, self._log)
+        self.kill()
+        pytest.fail(f"the {self._name} {what}\njob: {self._kind}{pause}\n{described}")
 
 
 @contextmanager

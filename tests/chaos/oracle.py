@@ -9,6 +9,7 @@ from tokenizers import Tokenizer
 from etl.audit.verify.verify import verify
 from etl.delta.table import Table
 from etl.job.plan import make_plan
+from etl.lake.releases import list_releases
 from tests.chaos.drivers import Driver
 from tests.chaos.pauses import Kind
 from tests.chaos.processes import DONE, FAILED, QUARANTINED
@@ -18,6 +19,8 @@ from tests.chaos.texts import Text
 from tests.helpers.lake_rows import Row, addresses, names, rows
 
 _HINTS: Mapping[str, Kind] = {"--replace-changed": "replace_changed", "etl repair": "repair"}
+_COPY = "_copies/"
+_WAIT = "retry when it has finished"
 _MAX_JOBS = 8
 
 _GROUP: Mapping[str, Callable[[Row, Text], Hashable]] = {
@@ -38,6 +41,9 @@ def settle(site: SmallSite, driver: Driver, *, is_damaged: bool = False) -> None
     for _ in range(_MAX_JOBS):
         ended = driver.run(kind, site)
         outputs.append(f"{kind} ended with {ended.code}: {ended.output}")
+        if ended.code == FAILED and _WAIT in ended.output:
+            site.age(1)  # the leases of jobs that were killed expire
+            continue
         hints = [then for hint, then in _HINTS.items() if hint in ended.output]
         if kind == "plain" and ended.code == DONE:
             if Table.exists(str(site.lake / "tokens_shuffled")):
@@ -59,9 +65,24 @@ def settle(site: SmallSite, driver: Driver, *, is_damaged: bool = False) -> None
 
 
 def check_sound(site: SmallSite) -> None:
-    """Check that a lake has no damage, however many of its jobs are in progress."""
-    if Table.exists(site.recipe.table_url("documents")):
-        assert verify(str(site.lake)) == []
+    """Check that a lake has no damage, however many of its jobs are in progress; each of its states once.
+
+    The second copy of a small file may be missing: a job is about to write it, or was killed before it did.
+    """
+    state = site.state()
+    if state not in site.sound and Table.exists(site.recipe.table_url("documents")):
+        assert [each for each in verify(str(site.lake)) if _COPY not in str(each.file)] == []
+        site.sound.add(state)
+
+
+def check_releases(site: SmallSite) -> None:
+    """Check that all rows of all releases are readable."""
+    if not Table.exists(site.recipe.table_url("documents")):
+        return
+    for release in list_releases(str(site.lake)):
+        for table, version in release.versions.items():
+            found = rows(str(site.lake), table, version)
+            assert len(set(addresses(found))) == len(found), f"{release.name}: {table}"
 
 
 def check_complete(site: SmallSite, ids: Sequence[str] | None = None) -> None:
@@ -70,7 +91,7 @@ def check_complete(site: SmallSite, ids: Sequence[str] | None = None) -> None:
     ``ids`` are those of the rows, if the addresses that they must have are unknown.
     """
     assert not make_plan(site.recipe).has_work()
-    assert verify(str(site.lake)) == []
+    check_sound(site)
     tables = {step: names(rows(str(site.lake), step)) for step in site.recipe.steps}
     documents, tokens = tables["documents"], tables["tokens"]
     duplicates = tables.get("duplicates", [])
@@ -79,7 +100,11 @@ def check_complete(site: SmallSite, ids: Sequence[str] | None = None) -> None:
     else:
         assert sorted(str(row["id"]) for row in documents) == sorted(ids)
     if Table.exists(str(site.lake / "tokens_shuffled")):
-        assert names(rows(str(site.lake), "tokens_shuffled")) == tokens
+        shuffled = names(rows(str(site.lake), "tokens_shuffled"))
+        added = {"note"}  # a column that another engine may have added to one of the tables
+        assert [_without(row, added) for row in shuffled] == [
+            _without(row, added) for row in tokens
+        ]
     texts = {(row["source"], row["row"]): site.known[str(row["id"])].text for row in documents}
     kept = {address for address, text in texts.items() if text.family is not None}
     dropped = addresses(duplicates)
@@ -100,6 +125,10 @@ def check_complete(site: SmallSite, ids: Sequence[str] | None = None) -> None:
         assert row["kind"] != "exact" or site.stages == "near" or texts[keeper] == text, row
     groups = [_GROUP[site.stages](row, texts[row["source"], row["row"]]) for row in tokens]
     assert len(set(groups)) == len(groups), "a text has tokens twice"
+
+
+def _without(row: Row, columns: set[str]) -> Row:
+    return {name: value for name, value in row.items() if name not in columns}
 
 
 def _check_documents(site: SmallSite, documents: list[Row]) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tests.chaos.drivers import Driver
-from tests.chaos.oracle import check_complete, check_sound, settle
+from tests.chaos.oracle import check_complete, check_releases, check_sound, settle
 from tests.chaos.pauses import Kind, Paused, Stop
 from tests.chaos.processes import DONE
 from tests.chaos.small_site import STAGES, SmallSite
@@ -15,7 +15,7 @@ TABLES = ("documents", "duplicates", "keys", "tokens", "tokens_shuffled")
 
 _KINDS: tuple[Kind, ...] = (
     *("plain", "replace_changed") * 3,
-    *("rebuild", "repair", "optimize", "vacuum", "shuffle"),
+    *("rebuild", "repair", "optimize", "vacuum", "vacuum", "shuffle", "release"),
 )
 _MOMENTS = (
     "find_files raw",
@@ -24,9 +24,10 @@ _MOMENTS = (
     "create documents",
     "create tokens",
     "create tokens_shuffled",
+    "create_if_absent releases",
     *(
         f"{operation} {table}"
-        for operation in ("create_if_absent", "create_if_absent", "file_sizes")
+        for operation in ("create_if_absent", "create_if_absent", "file_sizes", "walk_files")
         for table in TABLES
     ),
 )
@@ -84,6 +85,8 @@ def run_overlap(
     if isinstance(other, Paused):
         second.resume()
         next_moment(())
+    if overlap.damage is None:
+        check_releases(site)
     settle(site, second, is_damaged=is_damaged)
     check_complete(site)
     return isinstance(answer, Paused)
@@ -99,6 +102,8 @@ def random_site(site: SmallSite, rng: random.Random, driver: Driver) -> None:
             settle(site, driver)
             if rng.random() < 0.5:
                 assert driver.run("shuffle", site).code == DONE
+    if rng.random() < 0.5:
+        site.age(2)
 
 
 def random_overlap(rng: random.Random) -> Overlap:

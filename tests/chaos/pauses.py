@@ -9,13 +9,15 @@ waits for them cannot be paused either.
 import functools
 import threading
 import traceback
+import uuid
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Literal
+from unittest.mock import patch
 
 import deltalake
 from distributed import Client
@@ -23,15 +25,20 @@ from distributed import Client
 import etl.job.commit_policy
 import etl.job.run
 from etl import storage
+from etl.delta.table import Table
 from etl.errors import TokenlakeError
 from etl.job.shuffle import ShuffleSettings, shuffle
+from etl.lake import leases
+from etl.lake.releases import Release, create_release
 from etl.maintenance.optimize import optimize
 from etl.maintenance.repair import repair
-from etl.maintenance.vacuum import vacuum
+from etl.maintenance.vacuum import MIN_RETAIN, vacuum
 from etl.recipe.recipe import Recipe
 from tests.chaos.processes import CRASHED, DONE, FAILED, QUARANTINED, settle
 
-Kind = Literal["plain", "replace_changed", "rebuild", "repair", "optimize", "vacuum", "shuffle"]
+Kind = Literal[
+    "plain", "replace_changed", "rebuild", "repair", "optimize", "vacuum", "shuffle", "release"
+]
 Role = Literal["driver", "worker"]
 
 _BUCKET_BYTES = 1000  # so that even a few texts are several buckets
@@ -62,11 +69,12 @@ class Stop:
 
 @dataclass(frozen=True)
 class Job:
-    """A job for a driver, and where it pauses first."""
+    """A job for a driver, where it pauses first, and how long a lease lives that is not renewed."""
 
     kind: Kind
     recipe: Path
     stop: Stop | None = None
+    lifetime_s: float | None = None  # of leases; None: as long as those of other jobs
 
 
 @dataclass(frozen=True)
@@ -157,8 +165,32 @@ def serve(log: Path, pipe: Connection) -> None:
         job: Job = pipe.recv()
         recipe = Recipe.load(job.recipe)
         operations.start(job.stop, [*recipe.source.paths, str(recipe.lake)])
-        code, output = _do(job.kind, recipe, client)
+        with _lifetime(job.lifetime_s):
+            code, output = _do(job.kind, recipe, client)
         pipe.send(Ended(code, output, operations.numbers))
+
+
+@contextmanager
+def _lifetime(seconds: float | None) -> Iterator[None]:
+    """Let leases live for so many seconds inside a ``with`` block, renewed as often as otherwise."""
+    if seconds is None:
+        yield
+        return
+    share = seconds / leases.LIFETIME.total_seconds()
+    with patch.multiple(
+        leases,
+        LIFETIME=leases.LIFETIME * share,
+        _COMMIT_TIME=leases._COMMIT_TIME * share,
+        _RENEW_SECONDS=leases._RENEW_SECONDS * share,
+    ):
+        yield
+
+
+def _release_oldest(lake: str) -> Release:
+    """Release the oldest version that has tokens, whose files a vacuum may delete."""
+    tokens = Table.open(storage.join(lake, "tokens"))
+    oldest = min(commit.version for commit in tokens.commits() if commit.add)
+    return create_release(lake, f"release-{uuid.uuid4().hex[:8]}", version=oldest)
 
 
 def _do(kind: Kind, recipe: Recipe, client: Client) -> tuple[int, str]:
@@ -171,7 +203,9 @@ def _do(kind: Kind, recipe: Recipe, client: Client) -> tuple[int, str]:
             case "optimize":
                 done = optimize(lake)
             case "vacuum":
-                done = vacuum(lake, retain=timedelta(0), delete=True)
+                done = vacuum(lake, retain=MIN_RETAIN, delete=True)
+            case "release":
+                done = _release_oldest(lake)
             case "shuffle":
                 settings = ShuffleSettings(bucket_bytes=_BUCKET_BYTES)
                 done = shuffle(lake, settings=settings, cluster=client)

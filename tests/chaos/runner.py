@@ -1,6 +1,5 @@
 """Run the job in separate processes and inject one fault at a given moment."""
 
-import os
 import resource
 import signal
 import time
@@ -12,18 +11,20 @@ from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from threading import RLock
+from typing import Any, NoReturn
 
 import pytest
 
 from tests.chaos import processes
+from tests.chaos.hangs import describe
 from tests.chaos.schedule import Fault, Victim
 from tests.helpers.s3_proxy import Fault as Answer
 from tests.helpers.s3_proxy import Request
 
 _WORKERS = 2
-_LIMIT_SECONDS = 600  # the corpus takes a few seconds, compiling the kernels a minute or two
+_LIMIT_SECONDS = 300.0  # the corpus takes a few seconds
 _CONTEXT = get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["tests.chaos.processes"])
+_CONTEXT.set_forkserver_preload(["tests.chaos.processes", "tests.chaos.preloaded"])
 
 
 @dataclass
@@ -36,26 +37,25 @@ class Machines:
     workers: list[BaseProcess] = field(default_factory=list)
     driver: BaseProcess | None = None
     address: str = ""
-    _last: Path | None = None
+    limit_s: float = _LIMIT_SECONDS
+    _last: Path | None = None  # the log of the last driver
+    _logs: dict[BaseProcess, Path] = field(default_factory=dict)
     _lock: RLock = field(default_factory=RLock)  # one thread at a time asks whether a process lives
     _numbers: Iterator[int] = field(default_factory=count)
 
     def run(self, recipe: Path, tick: Callable[[], None] = lambda: None) -> int:
         """Run a recipe, calling ``tick`` often, and return the exit code of the driver."""
-        self._start()
-        self._last = log = self._log("driver")
-        self.driver = _CONTEXT.Process(
-            target=processes.driver, args=(log, self.environment, self.address, recipe)
+        self.start()
+        self.driver = self._begin(
+            "driver", processes.driver, self.environment, self.address, recipe
         )
-        self.driver.start()
-        deadline = time.monotonic() + _LIMIT_SECONDS
+        self._last = self._logs[self.driver]
+        begun = time.monotonic()
         while self._is_alive(self.driver):
             tick()
             self._revive()
-            if time.monotonic() > deadline:
-                os.kill(self.driver.pid, signal.SIGUSR1)  # writes a traceback to the log
-                time.sleep(1)
-                pytest.fail(f"the driver hangs:\n{self.output()}")
+            if time.monotonic() - begun > self.limit_s:
+                self._fail(f"the driver hangs: it has not ended for {self.limit_s:g} seconds")
             time.sleep(0.005)
         code = self.driver.exitcode
         assert code is not None
@@ -84,18 +84,18 @@ class Machines:
             process.kill()
             process.join()
         self.scheduler, self.workers = None, []
+        self._logs.clear()
 
-    def _start(self) -> None:
+    def start(self) -> None:
         """Start a cluster if there is none, or if its scheduler has died."""
         if self.scheduler is not None and not self._is_alive(self.scheduler):
             self.end()
         if self.scheduler is None:
             receiver, sender = _CONTEXT.Pipe(duplex=False)
             with receiver, sender:
-                self.scheduler = _CONTEXT.Process(
-                    target=processes.scheduler, args=(self._log("scheduler"), sender)
-                )
-                self.scheduler.start()
+                self.scheduler = self._begin("scheduler", processes.scheduler, sender)
+                if not receiver.poll(self.limit_s):
+                    self._fail(f"the scheduler has not started within {self.limit_s:g} seconds")
                 self.address = receiver.recv()
         self._revive()
 
@@ -103,17 +103,27 @@ class Machines:
         """Replace dead workers, as a nanny or an orchestrator does."""
         self.workers = [process for process in self.workers if self._is_alive(process)]
         while len(self.workers) < _WORKERS and self.victims("scheduler"):
-            arguments = (self._log("worker"), self.environment, self.address, self.folder)
-            process = _CONTEXT.Process(target=processes.worker, args=arguments)
-            process.start()
-            self.workers.append(process)
+            arguments = (self.environment, self.address, self.folder)
+            self.workers.append(self._begin("worker", processes.worker, *arguments))
 
     def _is_alive(self, process: BaseProcess) -> bool:
         with self._lock:
             return process.is_alive()
 
-    def _log(self, name: str) -> Path:
-        return self.folder / f"{next(self._numbers):03}-{name}.log"
+    def _begin(self, name: str, target: Callable[..., None], *arguments: Any) -> BaseProcess:
+        """Start a process, which writes its output to a log."""
+        log = self.folder / f"{next(self._numbers):03}-{name}.log"
+        process = _CONTEXT.Process(target=target, name=name, args=(log, *arguments))
+        process.start()
+        self._logs[process] = log
+        return process
+
+    def _fail(self, what: str) -> NoReturn:
+        """Describe all processes, kill them, and fail the test."""
+        alive = self.victims("all")
+        described = "\n\n".join(describe(each.name, each, self._logs[each]) for each in alive)
+        self.end()
+        pytest.fail(f"{what}\n{described}")
 
 
 @contextmanager

@@ -25,6 +25,10 @@ STAGES: Mapping[str, tuple[str, ...]] = {
 """The stages of a recipe before its tokenizer, by the duplicates that they remove."""
 
 
+FileState = tuple[str, int, int]
+"""The path, the size and the time of a file."""
+
+
 @dataclass
 class SmallSite:
     """The input files and the lake of a case, which can be saved and restored under the same URLs."""
@@ -36,8 +40,10 @@ class SmallSite:
     past: dict[str, list[tuple[Rows, int]]] = field(
         default_factory=dict
     )  # with the time of the file
-    _numbers: Iterator[int] = field(default_factory=lambda: count(1))
+    sound: set[frozenset[FileState]] = field(default_factory=set)
+    """States of the lake that were checked already."""
 
+    _numbers: Iterator[int] = field(default_factory=lambda: count(1))
     _saved: dict[str, tuple[dict[str, Rows], dict[str, list[tuple[Rows, int]]]]] = field(
         default_factory=dict
     )
@@ -76,6 +82,12 @@ class SmallSite:
     def known(self) -> dict[str, Row]:
         """All rows of all contents so far, by id."""
         return {row.id: row for past in self.past.values() for rows, _ in past for row in rows}
+
+    def state(self) -> frozenset[FileState]:
+        """Return the state of all files of the lake but the leases, which say nothing of its content."""
+        files = [path for path in self.lake.glob("*/**/*") if path.is_file()]
+        stats = [(str(path), path.stat()) for path in files if path.parent.name != "leases"]
+        return frozenset((path, stat.st_size, stat.st_mtime_ns) for path, stat in stats)
 
     def clear(self) -> None:
         """Delete the input files and the lake."""
@@ -131,6 +143,13 @@ class SmallSite:
             (self.lake / table / rng.choice(paths)).unlink()
         return bool(paths)
 
+    def age(self, hours: float) -> None:
+        """Move the times of all files of the lake to the past; no job may be running."""
+        for path in self.lake.rglob("*"):
+            if path.is_file():
+                time = path.stat().st_mtime - hours * 3600
+                os.utime(path, (time, time))
+
     def save(self, name: str) -> None:
         """Save the input files and the lake."""
         for part in (self.raw, self.lake):
@@ -139,11 +158,17 @@ class SmallSite:
         self._saved[name] = (dict(self.inputs), {n: list(past) for n, past in self.past.items()})
 
     def restore(self, name: str) -> None:
-        """Restore what was saved, with the times of all files."""
-        self.clear()
-        for part in (self.folder / "saved" / name).iterdir():
-            shutil.copytree(part, self.folder / part.name, dirs_exist_ok=True)
+        """Restore what was saved, with the times of all files; input files that are the same stay."""
+        saved = self.folder / "saved" / name
+        shutil.rmtree(self.lake, ignore_errors=True)
+        shutil.copytree(saved / self.lake.name, self.lake)
         inputs, past = self._saved[name]
+        for file in self.raw.iterdir():
+            if self.inputs.get(file.name) != inputs.get(file.name):
+                file.unlink()
+        for file in (saved / self.raw.name).iterdir():
+            if not (self.raw / file.name).exists():
+                shutil.copy2(file, self.raw)
         self.inputs, self.past = dict(inputs), {n: list(entries) for n, entries in past.items()}
 
     def _remember(self, name: str, rows: Rows) -> None:

@@ -34,6 +34,14 @@ _FIRST: tuple[Kind, ...] = (
     "shuffle",
 )
 _SECOND: tuple[Kind, ...] = ("plain", "replace_changed", "rebuild", "repair", "optimize", "shuffle")
+_PAIRS = [
+    *product(_FIRST, _SECOND),
+    *((first, "vacuum") for first in (*_FIRST, "release")),
+    ("vacuum", "release"),
+]
+_VACUUM_STEP = 4
+"""One in so many operations beside a vacuum is interrupted; all critical ones in ``test_vacuum_overlaps``."""
+
 _SHARES = 8
 """The tests over which the operations of a job are divided."""
 
@@ -135,7 +143,7 @@ def test_random_overlaps_do_no_harm(
 
 @pytest.mark.chaos
 @pytest.mark.parametrize("share", range(_SHARES))
-@pytest.mark.parametrize("kinds", list(product(_FIRST, _SECOND)), ids=" ".join)
+@pytest.mark.parametrize("kinds", _PAIRS, ids=" ".join)
 def test_a_pause_before_any_operation_does_no_harm(
     kinds: tuple[Kind, Kind],
     share: int,
@@ -144,8 +152,9 @@ def test_a_pause_before_any_operation_does_no_harm(
     second: Driver,
     faults: Counter[str],
 ) -> None:
-    start_site(small, first, is_read="shuffle" in kinds)
-    for number in count(share, _SHARES):
+    start_site(small, first, is_read="shuffle" in kinds, is_old="vacuum" in kinds)
+    step = _VACUUM_STEP if "vacuum" in kinds else 1
+    for number in count(share * step + _PAIRS.index(kinds) % step, _SHARES * step):
         small.restore("start")
         rng = random.Random(f"{kinds} {number}")
         overlap = Overlap(
@@ -171,7 +180,7 @@ def test_a_kill_before_any_operation_does_no_harm(
     second: Driver,
     faults: Counter[str],
 ) -> None:
-    start_site(small, first, is_read=kind == "shuffle")
+    start_site(small, first, is_read=kind == "shuffle", is_old=kind == "vacuum")
     for number in count(share, _SHARES):
         small.restore("start")
         rng = random.Random(f"{kind} {number}")
@@ -188,8 +197,14 @@ def test_a_kill_before_any_operation_does_no_harm(
         faults["kills"] += 1
 
 
-def start_site(small: SmallSite, driver: Driver, *, is_read: bool) -> None:
-    """Make a lake of two files with a common text, and a third one, not shuffled and maybe not read."""
+def start_site(small: SmallSite, driver: Driver, *, is_read: bool, is_old: bool) -> None:
+    """Make a lake of two files with a common text, and a third one, not shuffled and maybe not read.
+
+    ``is_old``: it is hours old, and has files of replaced rows, which a vacuum deletes.
+    """
+    if is_old:
+        small.write("a.parquet", rows("old", [Text(5), Text(2), Text(3)]))
+        settle(small, driver)
     small.write("a.parquet", rows("a", [Text(1), Text(2), Text(3), Text(1)]))
     small.write("b.jsonl", rows("b", [Text(1), Text(2, 1), Text(4)]))
     settle(small, driver)
@@ -197,4 +212,6 @@ def start_site(small: SmallSite, driver: Driver, *, is_read: bool) -> None:
     small.write("c.parquet", rows("c", [Text(3), Text(5)]))
     if is_read:
         driver.run("plain", small)
+    if is_old:
+        small.age(2)
     small.save("start")

@@ -1,7 +1,6 @@
 """The lakes to damage, parts of the matrix, and the matrix of outcomes that is printed at the end.
 
-``make damage SEED=5`` damages other places of other files; ``PART=2/8`` runs one of eight parts, chosen by a
-hash of the tests' names.
+``make damage SEED=5`` damages other places of other files; ``PART=2/8`` runs one of eight parts.
 """
 
 import os
@@ -14,6 +13,7 @@ from distributed import Client
 
 from etl.job.run import run
 from etl.job.shuffle import shuffle
+from etl.recipe.recipe import Recipe
 from tests.damage.case import Case, WrongError, copied, readers_of
 from tests.damage.content import Content, Past, read_content, read_past
 from tests.damage.damages import DAMAGES
@@ -138,14 +138,15 @@ def check_case(
     """Return a function that damages a copy of a lake, checks the case and notes its outcome."""
     outcomes = pytestconfig.stash[_OUTCOMES]
 
-    def check(
+    def check(  # noqa: PLR0913 - how the cases differ
         kind: str,
         damage: str,
         inflict: Callable[[Damaged], bool],
         *,
         lake_name: str = "complete",
         is_quick: bool = True,
-        is_compacted: bool = False,
+        recipe: Recipe | None = None,
+        is_moved: bool = False,
     ) -> None:
         label = kind if lake_name == "complete" else f"{lake_name}: {kind}"
         with copied(lakes, lake_name, tmp_path) as lake:
@@ -153,7 +154,7 @@ def check_case(
                 outcomes[label, damage] = ("none", "")
                 pytest.skip("no file to damage so")
             case = Case(
-                lakes,
+                recipe or lakes.recipe_of(lake),
                 client,
                 lake,
                 was_killed=lake_name != "complete",
@@ -161,7 +162,7 @@ def check_case(
                 expected=lambda: expected(lake_name),
                 at_once=lambda: expected("at_once"),
                 readers=readers_of(kind),
-                is_compacted=is_compacted,
+                is_moved=is_moved,
             )
             try:
                 outcomes[label, damage] = (case.check(is_quick=is_quick), "")

@@ -65,6 +65,14 @@ class Lakes:
     def recipe_of(self, lake: Path) -> Recipe:
         return self.recipe.model_copy(update={"lake": str(lake)})
 
+    def move_input(self, folder: Path, lake: Path) -> Recipe:
+        """Copy all input files but the unreadable one; return the recipe of a lake that reads the copies."""
+        raw = self.folder / "raw"
+        shutil.copytree(raw, folder, ignore=shutil.ignore_patterns(UNREADABLE))
+        paths = (str(folder), str(raw / UNREADABLE), str(self.folder / "table"))
+        source = self.recipe.source.model_copy(update={"path": paths})
+        return self.recipe.model_copy(update={"lake": str(lake), "source": source})
+
 
 def make_lakes(folder: Path, client: Client, tokenizer: Path, *, cuts: bool) -> Lakes:
     """Make the lakes of a history; ``cuts``: whether repeated paragraphs are cut."""

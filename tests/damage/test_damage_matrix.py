@@ -5,13 +5,19 @@
 
 import random
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from etl.delta.table import Table
+from etl.lake.leases import hold_lease
+from etl.storage import normalize
 from tests.damage.damages import DAMAGES, LOSSES, UNSEEN_BY_QUICK, applies, inflict
+from tests.damage.history import Lakes
 from tests.damage.kinds import KINDS
 from tests.damage.targets import Damaged, Targets
+from tests.helpers.vacuums import announce
 
 _ALWAYS = {
     ("documents kept data", "deleted"),
@@ -92,7 +98,7 @@ def test_loss(check_case, name: str, loss: str) -> None:
         lose,
         lake_name=name,
         is_quick="newest" not in loss,
-        is_compacted=(name, loss) in _COMPACTED,
+        is_moved=(name, loss) in _COMPACTED,
     )
 
 
@@ -129,3 +135,50 @@ def test_a_lost_entry_and_another_damaged_file(
         return inflict(damage, second, rng) and inflict("deleted", first, rng)
 
     check_case(f"{entry} deleted", f"{kind} {damage} #{number}", inflict_both, is_quick=False)
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("number", range(30))
+def test_damage_beside_a_vacuum_that_died(
+    check_case, targets: Targets, seed: int, number: int
+) -> None:
+    """A vacuum that has announced what it will delete was killed; then a file is damaged."""
+    rng = random.Random(f"{seed}-vacuum-{number}")
+    kind, damage = _choose(rng)
+
+    def inflict_it(lake: Damaged) -> bool:
+        with hold_lease(str(lake.folder), "vacuum") as lease:
+            for name in rng.sample(("documents", "duplicates", "keys", "tokens"), 2):
+                url = normalize(lake.folder / name)
+                announce(url, lease, last=Table.open(url).version - 1)
+        return inflict(damage, targets.choose(lake, kind, damage, rng), rng)
+
+    check_case(kind, f"{damage} beside a vacuum #{number}", inflict_it, is_quick=False)
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("number", range(30))
+def test_damage_after_the_input_was_moved(
+    check_case, lakes: Lakes, targets: Targets, seed: int, number: int, tmp_path: Path
+) -> None:
+    """All input files have other names before the lake is repaired: no row is lost or read twice."""
+    rng = random.Random(f"{seed}-moved-{number}")
+    kind, damage = _choose(rng)
+
+    def inflict_it(lake: Damaged) -> bool:
+        return inflict(damage, targets.choose(lake, kind, damage, rng), rng)
+
+    check_case(
+        kind,
+        f"{damage} and moved input #{number}",
+        inflict_it,
+        recipe=lakes.move_input(tmp_path / "moved", tmp_path / "lake"),
+        is_quick=False,
+        is_moved=True,
+    )
+
+
+def _choose(rng: random.Random) -> tuple[str, str]:
+    """Return a kind of file and a damage that applies to it."""
+    kind = rng.choice(KINDS)
+    return kind, rng.choice([damage for damage in DAMAGES if applies(damage, kind)])
