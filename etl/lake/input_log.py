@@ -119,6 +119,11 @@ class InputLog:
             contents.setdefault(by_digits[name[:_SIZE_DIGITS]], []).append((sample, identity))
         return contents
 
+    def samples(self, identity: int | None, size: int) -> set[str]:
+        """Return the samples of a file that had a size."""
+        known = self.with_sizes({size}).get(size, ())
+        return {sample for sample, each in known if each == identity}
+
     def with_contents(
         self, contents: Collection[tuple[int, str]]
     ) -> dict[tuple[int, str], list[int]]:

@@ -178,7 +178,9 @@ class Undo:
         sources = {str(file["path"]): str(file["min.source"]) for file in undo.files()}
         for problem in self._problems("documents"):
             source = sources[str(problem.file)]
-            _, why = find_input(self._recorded(source), source)
+            inputs = undo.ledger.inputs
+            samples = partial(inputs.samples, inputs.identity_of(source))
+            _, why = find_input(self._recorded(source), source, samples)
             if why is not None:
                 self.left.append(UnrepairedProblem(problem=problem, why=why))
             if why is None or f"documents/{problem.file}" in self._missing:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 
 from etl.audit.source_texts import as_split
 from etl.audit.verify.file_checks import Problem
@@ -39,7 +40,8 @@ def check_sources(documents: Table, inputs: LiveInputs) -> Iterator[Problem]:
 
     def check(address: str, identity: int) -> str | None:
         try:
-            file, why = find_input(inputs.recorded(address), address)
+            samples = partial(ledger.inputs.samples, identity)
+            file, why = find_input(inputs.recorded(address), address, samples)
             if file is None:
                 return why
             whole = listed.get(file.uri) or as_split(file, source)
