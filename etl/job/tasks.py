@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -42,8 +43,6 @@ class ReadSplit:
         clock = StageClock()
         documents = _DocumentWriter(self.recipe, key, clock)
         tokens = _TokenWriter(self.recipe, tokens_key, clock) if self.with_tokens else None
-        with clock.measure(READ):
-            sample = sample_file(split.uri, split.size)
         batches = read_split(split, self.recipe.source, batch_bytes=_BATCH_BYTES)
         log, text_bytes = UnitLog(), 0
         rows = RowsDigest()
@@ -57,6 +56,8 @@ class ReadSplit:
             counts = documents.rows, documents.kept, text_bytes
             seconds = clock.total_seconds, clock.compile_seconds
             log.send(WorkPart(key, share, *counts, *seconds))
+        with clock.measure(READ):
+            sample = _sample(split.uri, split.size, split.fingerprint)
         document_files = documents.close()
         token_files = tokens.close() if tokens is not None else []
         return WorkResult(
@@ -74,6 +75,12 @@ class ReadSplit:
             costs=clock.seconds(),
             compile_seconds=clock.compile_seconds,
         )
+
+
+@lru_cache(maxsize=64)
+def _sample(uri: str, size: int, _fingerprint: str) -> str:
+    """Return the sample of a file, which the pieces that one process reads have in common."""
+    return sample_file(uri, size)
 
 
 class _DocumentWriter:

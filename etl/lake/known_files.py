@@ -130,7 +130,7 @@ def _look_up_names(
     known: list[Split] = []
     unknown: list[tuple[Split, int | None]] = []
     for chunk in _chunks(files):
-        names = [(inputs.identity_of(f.real_uri), inputs.identity_of(f.uri)) for f in chunk]
+        names = [(inputs.identity_of(f.real_uri), _owner(f, inputs)) for f in chunk]
         live = _live(inputs, {each for pair in names for each in pair if each is not None})
         for file, (real, address) in zip(chunk, names, strict=True):
             if real in live and inputs.is_current(file):
@@ -138,6 +138,11 @@ def _look_up_names(
             else:
                 unknown.append((file, next((n for n in (real, address) if n in live), None)))
     return known, unknown
+
+
+def _owner(file: Split, inputs: InputLog) -> int | None:
+    """Return the identity of the file whose rows have the address of a link, if any."""
+    return None if file.real is None else inputs.identity_of(file.uri)
 
 
 def _live(inputs: InputLog, identities: Collection[int]) -> set[int]:

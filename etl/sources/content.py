@@ -11,6 +11,7 @@ import pyarrow as pa
 import xxhash
 
 from etl import storage
+from etl.errors import StorageError
 
 SAMPLE_DIGITS: Final = 10
 """The hexadecimal digits of a sample: a file is taken for one of a million others once in a million times."""
@@ -32,21 +33,26 @@ class Content(NamedTuple):
 def sample_file(uri: str, size: int) -> str:
     """Return a digest of a file's size and of some of its bytes: of all, up to 256 KB.
 
-    It reads the head, the tail and two blocks between them. Raises StorageError if the file cannot be read.
+    It reads the head, the tail and two blocks between them, by a request each. Raises StorageError if the
+    file cannot be read.
     """
     digest = xxhash.xxh3_128(size.to_bytes(8, "little"))
-    with storage.open_input(uri) as file:
-        for start, stop in _blocks(size):
-            digest.update(file.read_at(stop - start, start))
+    for start, stop in _blocks(size):
+        block = storage.read_bytes(uri, start, stop)
+        if block is None:
+            raise StorageError("the file no longer exists", where=uri)
+        digest.update(block)
     return digest.hexdigest()[:SAMPLE_DIGITS]
 
 
 def _blocks(size: int) -> list[tuple[int, int]]:
     """Return the ranges of a file that are sampled.
 
-    >>> _blocks(100), _blocks(1 << 20)[1:3]
-    ([(0, 100)], [(327680, 393216), (655360, 720896)])
+    >>> _blocks(0), _blocks(100), _blocks(1 << 20)[1:3]
+    ([], [(0, 100)], [(327680, 393216), (655360, 720896)])
     """
+    if not size:
+        return []
     if size <= _BLOCKS * _BLOCK_BYTES:
         return [(0, size)]
     last = size - _BLOCK_BYTES
