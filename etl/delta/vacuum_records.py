@@ -18,7 +18,7 @@ FOLDER: Final = "_vacuumed"
 """The folder of the records in a table; other readers of Delta tables ignore it."""
 
 _KEY = re.compile(r"[0-9a-f]{12}")
-_HINT = "it lists the versions of which data files are missing; `etl repair` writes it again"
+_HINT = "it lists the versions of which data files are missing; a repair writes it again"
 
 Ranges = tuple[tuple[int, int], ...]
 

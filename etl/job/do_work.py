@@ -108,8 +108,7 @@ def _run_steps(start: Start, context: RunContext) -> None:
 
 def _read_files(start: Start, context: RunContext) -> None:
     """Read the planned files, then those that may be copies of them and are not."""
-    unreadable = read_splits(context)
-    plan = context.plan
-    while plan.postponed:
-        plan = start.plan_postponed(plan, unreadable, partial(compare_files, context))
-        unreadable |= read_splits(replace(context, plan=plan))
+    read_splits(context)
+    if context.plan.postponed:
+        plan = start.plan_postponed(partial(compare_files, context))
+        read_splits(replace(context, plan=plan))

@@ -130,15 +130,16 @@ def plan_work(
     drops: Drops = NO_DROPS,
     *,
     different: AbstractSet[Comparison] = frozenset(),
-    unreadable: AbstractSet[str] = frozenset(),
+    postpones: bool = True,
 ) -> Plan:
     """Return the remaining work of a recipe, given the ledgers of its tables.
 
-    ``different`` are files that have been compared with rows of the lake, and have others; ``unreadable``
-    are URIs of files to leave out. Raises MismatchError if the lake was written by a different recipe (unless
-    ``drops.rebuild``), if input files have changed since their rows were committed (unless
-    ``drops.replace_changed``), or if another program has changed the data of a table; and SourceError if the
-    source matches no files.
+    ``different`` are files that have been compared with rows of the lake, and have others. With
+    ``postpones``, copies among new files are left to a later plan.
+
+    Raises MismatchError if the lake was written by a different recipe (unless ``drops.rebuild``), if input
+    files have changed since their rows were committed (unless ``drops.replace_changed``), or if another
+    program has changed the data of a table; and SourceError if the source matches no files.
     """
     others = open_reference_lakes(recipe)
     lake = open_lake(str(recipe.lake), ledgers.values())
@@ -152,8 +153,14 @@ def plan_work(
     listing = list_source(recipe.source, before, lake=str(recipe.lake))
     inputs = InputLog.empty() if is_new else documents.inputs
     table = None if is_new else documents.table
-    files = [file for file in listing.files if file.uri not in unreadable]
-    known = identify_files(files, recipe.source, inputs, table, different)
+    known = identify_files(
+        listing.files,
+        recipe.source,
+        inputs,
+        table,
+        different=different,
+        postpones=postpones,
+    )
     splits = SpilledList(cut_files(known.files, recipe.source, inputs.parts))
     todo = SpilledList(
         s for s in splits if is_new or not documents.is_done(split_key(documents, s))

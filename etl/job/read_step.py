@@ -24,11 +24,8 @@ from etl.sources.read import count_records
 _UNKNOWN: Final = np.int64(-1)  # the number of records in a piece that could not be counted
 
 
-def read_splits(run: RunContext) -> set[str]:
-    """Read splits into ``documents``, without deduplication also into ``tokens``.
-
-    Returns the URIs of files that could not be read, or of which a part could not.
-    """
+def read_splits(run: RunContext) -> None:
+    """Read splits into ``documents``; without deduplication also into ``tokens``."""
     documents = run.ledgers["documents"]
     fused = None if "duplicates" in run.ledgers else run.ledgers.get("tokens")
     first_rows, failed = _count_records(run)
@@ -51,13 +48,11 @@ def read_splits(run: RunContext) -> set[str]:
         label="-".join(stage.kind for stage in run.recipe.documents_stages) or "read",
     )
     for finished in batch_for_commits(run_units(run, work)):
-        failed |= {unit.unit.uri for unit in finished if unit.result is None}
         splits = {unit.key: unit.unit for unit in finished}
         results = [unit.result for unit in finished if unit.result is not None]
         _commit_documents(run, results, splits)
         if fused is not None:
             _commit_fused_tokens(run, results, fused)
-    return failed
 
 
 def _commit_documents(

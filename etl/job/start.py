@@ -7,7 +7,6 @@ the versions that were planned from. If another run commits at the same moment, 
 import random
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import partial
 
@@ -84,22 +83,19 @@ class Start:
             if self.plan.doubts == doubts:
                 return
 
-    def plan_postponed(
-        self, plan: Plan, unreadable: AbstractSet[str], compare: CompareFiles
-    ) -> Plan:
-        """Return a plan of files that may be copies of others, which have been read or are ``unreadable``.
+    def plan_postponed(self, compare: CompareFiles) -> Plan:
+        """Return a plan of the files that may be copies of others, which have been read or cannot be.
 
-        ``compare`` compares those that may be with the rows read.
+        ``compare`` compares those that may be with the rows read. Files that were compared and differ, or had
+        nothing to be compared with, are read together: each commit compares them again.
         """
-        known = partial(plan_work, self._recipe, self.ledgers, unreadable=unreadable)
-        again = known(different=self._different)
-        self._different.update(compare(again.doubts))
-        again = known(different=self._different)
-        uris = {*plan.postponed}
-        splits = SpilledList(split for split in again.splits if split.real_uri in uris)
-        uncounted = SpilledList(split for split in again.uncounted if split.real_uri in uris)
-        left = tuple(uri for uri in again.postponed if uri in uris)
-        return replace(again, splits=splits, uncounted=uncounted, postponed=left)
+        plan_rest = partial(plan_work, self._recipe, self.ledgers, postpones=False)
+        self._different.update(compare(plan_rest(different=self._different).doubts))
+        plan = plan_rest(different=self._different)
+        postponed = {*self.plan.postponed}
+        splits = SpilledList(split for split in plan.splits if split.real_uri in postponed)
+        uncounted = SpilledList(split for split in plan.uncounted if split.real_uri in postponed)
+        return replace(plan, splits=splits, uncounted=uncounted)
 
     def check_recipe(self) -> None:
         """Raise RecipeError if a file that the recipe names has changed since the run started."""

@@ -70,11 +70,14 @@ def identify_files(
     source: Source,
     inputs: InputLog,
     documents: Table | None,
+    *,
     different: AbstractSet[Comparison] = frozenset(),
+    postpones: bool = True,
 ) -> KnownFiles:
     """Compare the listed files of a source with the log of ``documents``; None: nothing was read.
 
-    ``different`` are the comparisons that have found other rows.
+    ``different`` are the comparisons that have found other rows. With ``postpones``, new files that may be
+    copies of other new ones are not to be read yet.
     """
     resolved = {file.real_uri: file for file in files}
     known, unknown = _look_up_names(resolved.values(), inputs)
@@ -102,7 +105,7 @@ def identify_files(
         is_distinct = bool(live) or source.copies == "keep"
         new.append(replace(file, identity=identity, former=own or 0, is_distinct=is_distinct))
     resolved |= {file.real_uri: file for file in new}
-    postponed = _find_copies(new, source)
+    postponed = _find_copies(new) if postpones and source.copies == "once" else []
     for uri in (*postponed, *(doubt.file.real_uri for doubt in doubts)):
         del resolved[uri]
     listed |= {doubt.file.identity for doubt in doubts}
@@ -167,10 +170,8 @@ def _sample_unknown(
             yield file, own, same if sample is not None or own is None else [own]
 
 
-def _find_copies(files: Iterable[Split], source: Source) -> list[str]:
+def _find_copies(files: Iterable[Split]) -> list[str]:
     """Return the real URIs of new files that may be copies of others, which come first."""
-    if source.copies == "keep":
-        return []
     sizes: dict[int, list[Split]] = {}
     for file in files:
         if not file.is_distinct:

@@ -119,7 +119,9 @@ class Undo:
         self._lake: dict[str, Ledger] = {}
         if is_foreign or any(problem.file is not None for problem in problems):
             self._open(lake)
-        live = {f"{name}/{file['path']}" for name, t in self.tables.items() for file in t.files()}
+        # Rows of a table that no recipe has made cannot be made again.
+        made = {n: t for n, t in self.tables.items() if n == "documents" or find_ledger(t.table)}
+        live = {f"{name}/{file['path']}" for name, t in made.items() for file in t.files()}
         for problem in [*problems, *self._missing_files()]:
             if f"{problem.table}/{problem.file}" in live:
                 self._damaged.append(problem)

@@ -35,7 +35,7 @@ def expand_setting(setting: str, env: Collection[str] = ()) -> str:
     """Return a valid ``key=value`` setting with its variables replaced, to be applied on another machine.
 
     >>> expand_setting("tokenize.tokenizer=${TOKENLAKE_X:-a/$${b}}", ()), expand_setting("seed=1")
-    ('tokenize.tokenizer="a/$${b"}', 'seed=1')
+    ('tokenize.tokenizer="a/$$${b}"', 'seed=1')
     """
     if "${" not in setting:
         return setting

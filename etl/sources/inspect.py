@@ -135,7 +135,7 @@ def choose_columns(records: Sequence[Record]) -> Columns:
     another column, and else in the column with the longest values.
 
     >>> choose_columns([{"title": "A", "body": "A text.", "n": 1, "link": "https://example.org"}])
-    Columns(text='body', id=None, url='link')
+    Columns(text='body', id=None, url='link', media_type=None)
     """
     if not records:  # a format without columns
         return Columns()

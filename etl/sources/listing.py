@@ -103,7 +103,7 @@ def list_source(
         )
     uris = {split.uri for split in files.values()} if removed else set()
     removed = {uri: what for uri, what in removed.items() if uri not in uris}
-    return SourceListing([*files.values()], removed, moves)
+    return SourceListing([*files.values()], removed, moves, problems)
 
 
 def cut_files(

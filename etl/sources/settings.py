@@ -47,7 +47,7 @@ class Source(Settings):
     """The input of a recipe: its files, their format, and the columns to read.
 
     >>> Source(path="s3://crawl/*.parquet", columns=Columns(text="content")).identity()["columns"]
-    {'text': 'content', 'id': None, 'url': None}
+    {'text': 'content', 'id': None, 'url': None, 'media_type': None}
     """
 
     path: Annotated[_Text | _Texts, BeforeValidator(_as_tuple)]

@@ -79,7 +79,7 @@ def test_a_record_of_a_newer_format_is_refused(lake: Recipe) -> None:
         [], transactions={}, commit_info=to_commit_info({"format": schemas.FORMAT_VERSION + 1})
     )
     with pytest.raises(
-        TableError, match="has format version 7, but this release reads format version 6"
+        TableError, match="has format version 8, but this release reads format version 7"
     ):
         history(table.url)
 
@@ -318,7 +318,7 @@ def test_diff_names_replaced_files_and_changed_settings(
     assert (difference.rows_added, difference.rows_removed) == (30, 50)
     assert [Path(file.uri).name for file in difference.inputs_replaced] == ["a.parquet"]
     assert (difference.inputs_added, difference.inputs_removed, difference.recipe) == ([], [], [])
-    inputs = live_inputs(history(documents))
+    inputs = live_inputs(history(documents)).files()
     assert sorted(file.rows for file in inputs.values()) == [30, 40]
     strict = recipe.stages[0].model_copy(update={"min_words": 1000})
     other = recipe.model_copy(update={"stages": (strict, *recipe.stages[1:])})

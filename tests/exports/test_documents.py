@@ -135,7 +135,7 @@ def test_documents_that_were_not_compared_are_refused(
     recipe = Recipe(**settings, stages=["dedup_exact"])
     run(recipe, cluster=client)
     filters_only = Recipe(**settings, stages=[])
-    write_jsonl(place / "in" / "b.jsonl", [{"text": prose(k)} for k in range(20)])
+    write_jsonl(place / "in" / "b.jsonl", [{"text": prose(k)} for k in range(19)])
     run(filters_only, cluster=client)
     with pytest.raises(TableError, match="have not been determined yet"):
         export_documents(str(recipe.lake), str(place / "out"))

@@ -90,7 +90,7 @@ def test_the_lineage_has_the_version_of_each_input_file(
     table.append(2)
     table.compact()
     run(recipe, cluster=client)
-    inputs = live_inputs(history(recipe.table_url("documents")))
+    inputs = live_inputs(history(recipe.table_url("documents"))).files()
     versions = {uri: file.version for uri, file in inputs.items()}
     assert Counter(versions.values()) == {0: 1, 2: 2}, "each was live at this version"
     for uri, version in versions.items():

@@ -4,6 +4,7 @@ import os
 import resource
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import deltalake
@@ -155,8 +156,8 @@ def test_splits_of_cut_files_are_numbered_and_uncountable_files_are_left_out(
 ) -> None:
     source = recipe.source.model_copy(update={"path": str(place / "cut")})
     recipe = recipe.model_copy(update={"source": source})
-    for name in ("a.jsonl", "bad.jsonl", "c.jsonl"):
-        write_jsonl(place / "cut" / name, records(0, 60))
+    for number, name in enumerate(("a.jsonl", "bad.jsonl", "c.jsonl")):
+        write_jsonl(place / "cut" / name, records(number, 60))
     write_parquet(place / "cut" / "d.parquet", records(0, 60))
 
     def count_in_reverse(
@@ -175,7 +176,8 @@ def test_splits_of_cut_files_are_numbered_and_uncountable_files_are_left_out(
     numbered = list(_numbered(context.plan.splits, *_count_records(context)))
     splits = [s for s in list_splits(recipe.source) if not s.uri.endswith("bad.jsonl")]
     assert sum(split.first_row is None for split in splits) > 2
-    assert numbered == list(number_splits(splits, map(count_records, splits)))
+    expected = list(number_splits(splits, map(count_records, splits)))
+    assert [replace(split, identity=0) for split in numbered] == expected
 
 
 def test_a_different_recipe_is_refused_and_rebuilds_on_request(

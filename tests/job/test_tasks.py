@@ -13,6 +13,7 @@ from etl.job.plan import make_plan
 from etl.job.tasks import ReadSplit, TokenizeUnit
 from etl.lake.work_units import WorkResult, WorkUnit
 from etl.recipe.recipe import Recipe
+from etl.sources.content import Content
 from tests.helpers.corpus import records, write_jsonl
 
 KEY = "0" * 32
@@ -61,7 +62,7 @@ def test_a_result_imports_nothing_but_its_own_classes(
     assert result.kept > 0
     assert result.tokens > 0
     assert result.costs.keys() >= {"read", "signals.words", "2 python", "write", "tokenize"}
-    assert imports_of(result) == {WorkResult, DataFile}
+    assert imports_of(result) == {WorkResult, DataFile, Content}
 
 
 def test_tokenizing_a_unit_returns_such_a_result(recipe: Recipe, place: UPath) -> None:

@@ -1,5 +1,6 @@
 """Fixtures: a small lake of two runs over three files in many splits, and copies of it to damage."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from upath import UPath
 from etl.recipe.recipe import Recipe
 from tests.helpers.lakes import make_sound_lake, with_copied_input, with_copied_lake
 from tests.helpers.paths import NewPlace
+from tests.helpers.source_folder import SourceFolder
 
 
 @pytest.fixture(scope="session")
@@ -27,3 +29,15 @@ def recipe(made: Recipe, place: UPath) -> Recipe:
 def changing(recipe: Recipe, place: UPath) -> Recipe:
     """A recipe with its own copy of the input, and without a lake."""
     return with_copied_input(recipe, place)
+
+
+@pytest.fixture(scope="session")
+def make_folder(tiny_tokenizer: Path, client: Client) -> Callable[[UPath], SourceFolder]:
+    """Return a function that makes a source folder with its lake at a place."""
+    return lambda place: SourceFolder(place, tiny_tokenizer, client)
+
+
+@pytest.fixture
+def folder(place: UPath, make_folder: Callable[[UPath], SourceFolder]) -> SourceFolder:
+    """A source folder with a lake."""
+    return make_folder(place)

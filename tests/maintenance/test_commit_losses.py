@@ -395,7 +395,9 @@ def multilingual(place: UPath, client: Client, tiny_tokenizer: Path) -> Recipe:
         "de": "Das Wetter war schön an dem Tag, an dem wir in die alte Stadt am Fluss gingen. " * 4,
     }
     for name in ("a", "b"):
-        lines = [json.dumps({"text": texts[lang] + str(i)}) for i in range(6) for lang in texts]
+        lines = [
+            json.dumps({"text": f"{texts[lang]}{name}{i}"}) for i in range(6) for lang in texts
+        ]
         write_jsonl(place / "crawl" / f"{name}.jsonl", [json.loads(line) for line in lines])
     stages = [{"language": ["en", "de"]}, {"tokenize": str(tiny_tokenizer)}]
     source = {"path": str(place / "crawl")}

@@ -30,7 +30,7 @@ def names(path: object, lake: object = None, **settings: object) -> list[str]:
     paths = [str(each) for each in path] if isinstance(path, list) else str(path)
     source = Source.model_validate({"path": paths, **settings})
     target = None if lake is None else str(lake)
-    return sorted(split.uri.rsplit("/", 1)[-1] for split in list_source(source, lake=target).splits)
+    return sorted(split.uri.rsplit("/", 1)[-1] for split in list_source(source, lake=target).files)
 
 
 def write_lake(folder: UPath, tables: tuple[str, ...] = ("documents", "tokens")) -> UPath:

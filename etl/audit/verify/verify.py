@@ -21,7 +21,6 @@ from etl.audit.verify.loss_checks import check_losses
 from etl.audit.verify.row_checks import SAME, STAYS, check_rows, read_duplicates
 from etl.audit.verify.shuffled_checks import check_shuffled
 from etl.audit.verify.small_file_checks import check_small_files
-from etl.audit.verify.source_checks import check_sources
 from etl.compact_collections import DigestSet
 from etl.delta.table import Table
 from etl.errors import TableError
@@ -64,6 +63,8 @@ def verify(lake: str, *, quick: bool = False, sources: bool = False) -> list[Pro
         problems += _compare_tables(tables)
     problems += _check_lineage(tables["documents"], logs.inputs)
     if sources:
+        from etl.audit.verify.source_checks import check_sources
+
         problems += check_sources(tables["documents"], logs.inputs)
     for table in tables.values():
         problems += _check_releases(url, table, quick=quick)

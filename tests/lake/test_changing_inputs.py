@@ -12,7 +12,7 @@ from etl.errors import MismatchError
 from etl.job.plan import make_plan
 from etl.lake.ledger import Ledger
 from tests.helpers.paths import at
-from tests.identity.conftest import SourceFolder
+from tests.helpers.source_folder import SourceFolder
 
 CONTENTS = [[f"{letter} {number}" for number in range(9)] for letter in "abc"] + [
     [f"{letter} long {number}" for number in range(20)] for letter in "de"

@@ -1,8 +1,8 @@
-"""A source folder of JSON Lines, and a recipe over it."""
+"""A source folder of JSON Lines files, and the lake of a recipe that reads it."""
 
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -60,13 +60,3 @@ class SourceFolder:
         assert [(row["source"], row["row"]) for row in tokens] == addresses
         assert len({*addresses}) == len(addresses), "two documents have one address"
         return Counter(str(row["text"]) for row in documents)
-
-
-@pytest.fixture(scope="session")
-def make_folder(tiny_tokenizer: Path, client: Client) -> Callable[[UPath], SourceFolder]:
-    return lambda place: SourceFolder(place, tiny_tokenizer, client)
-
-
-@pytest.fixture
-def folder(place: UPath, make_folder: Callable[[UPath], SourceFolder]) -> SourceFolder:
-    return make_folder(place)

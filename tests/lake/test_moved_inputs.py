@@ -14,7 +14,7 @@ from etl.audit.verify.verify import verify
 from etl.errors import MismatchError
 from etl.job.plan import make_plan
 from tests.helpers.lake_rows import rows
-from tests.identity.conftest import SourceFolder
+from tests.helpers.source_folder import SourceFolder
 
 A, B, C = ["a one", "a two"], ["b one"], ["c one", "c two", "c three"]
 SMALL = 8

@@ -1,1 +1,0 @@
-"""Tests of how input files are recognized, with a cluster inside this process."""
