@@ -27,7 +27,6 @@ from etl.stages import STAGES, SpecialTokens, Stage, Tokenize
 from etl.stages.base import PHASES, Phase, Rejected
 from etl.stages.dedup import DedupStage, dedup_stages
 from etl.stages.document_columns import describing_stages, documents_schema
-from etl.stages.filters.language import labels_of
 from etl.stages.reference_list import Reference
 
 Step = Literal["documents", "duplicates", "tokens"]
@@ -92,7 +91,6 @@ class Recipe(Settings):
                     )
                 columns.add(column)
         _check_keep(stages)
-        _check_labels(stages)
         return _with_special_tokens(stages)
 
     @classmethod
@@ -297,11 +295,3 @@ def _check_keep(stages: Sequence[Stage]) -> None:
                 f"{stage.kind} keeps by {column!r}, which no stage computes; "
                 f"computed columns: {', '.join(numbers)}"
             )
-
-
-def _check_labels(stages: Sequence[Stage]) -> None:
-    """Raise ValueError if ``language`` stages label languages differently."""
-    try:
-        labels_of(stages)
-    except RecipeError as error:
-        raise ValueError(f"{error.what}; {error.hint}") from error

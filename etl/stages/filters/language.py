@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal
 import polars as pl
 from pydantic import Field, field_validator
 
-from etl.errors import RecipeError
 from etl.stages.base import Filter, Rules, Stage, below
 from etl.stages.signals import lang, lang_score
 from etl.text import language_id
@@ -50,16 +49,8 @@ class Language(Filter):
     def rules(self) -> Rules:
         """Return the rules ``language.other`` and ``language.score``, before them ``language.no_letters``."""
         other = ~lang.is_in([*self.keep]) if self.keep else pl.lit(False)
-        rules = {"other": other, "score": self._has_low_score()}
+        rules = {"other": other, "score": _has_low_score(self.keep, self.min_score)}
         return {"no_letters": lang.is_null(), **rules} if self.labels == "letters" else rules
-
-    def _has_low_score(self) -> pl.Expr:
-        scores = self.keep if isinstance(self.keep, dict) else {}
-        low = below(lang_score, self.min_score)
-        for code, score in scores.items():
-            if score is not None:
-                low = pl.when(lang == code).then(below(lang_score, score)).otherwise(low)
-        return low
 
     def signals(self) -> list[str]:
         """Return both columns, even if no rule reads them."""
@@ -70,16 +61,23 @@ class Language(Filter):
         return {**super().identity(), **language_id.model_identity()}
 
 
+def _has_low_score(keep: Keep, min_score: float | None) -> pl.Expr:
+    low = below(lang_score, min_score)
+    for code, score in keep.items() if isinstance(keep, dict) else ():
+        if score is not None:
+            low = pl.when(lang == code).then(below(lang_score, score)).otherwise(low)
+    return low
+
+
 def labels_of(stages: Iterable[Stage]) -> Labels:
     """Return how stages label languages: as their ``language`` stages, which share one column, say.
 
-    Raises RecipeError if these differ.
+    Raises ValueError if these differ.
     """
     labels = [stage.labels for stage in stages if isinstance(stage, Language)]
     if len({*labels}) > 1:
-        raise RecipeError(
-            "two language stages have different `labels`, but all stages share one language of a document",
-            where="language.labels",
-            hint="give each of them the same `labels`",
+        raise ValueError(
+            f"language stages have different `labels` ({', '.join(sorted({*labels}))}), but all stages share "
+            "the language of a document; give them the same `labels`"
         )
     return labels[0] if labels else "fasttext"
