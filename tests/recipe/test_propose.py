@@ -32,7 +32,11 @@ def test_a_proposal_is_a_recipe(tmp_path: Path) -> None:
     recipe = load(proposal, tmp_path)
     assert recipe.name == "sample"
     assert recipe.lake == "s3://b/l"
-    assert recipe.source.columns.model_dump() == {"text": "content", "id": "doc_id", "url": "url"}
+    assert recipe.source.columns.model_dump(exclude_none=True) == {
+        "text": "content",
+        "id": "doc_id",
+        "url": "url",
+    }
     assert proposal.stages == tuple(stage.kind for stage in recipe.stages)
     assert proposal.stages[-1] == "tokenize"
     assert max(map(len, proposal.text.splitlines())) <= 80 + len(str(SAMPLE))
