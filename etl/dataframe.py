@@ -208,7 +208,10 @@ def _read_split(split: Split, *, source: Source) -> pd.DataFrame:
 
 
 def _apply_stages(frame: pd.DataFrame, stages: Sequence[Stage]) -> pd.DataFrame:
-    return to_pandas(apply_stages(to_arrow(frame, schemas.RAW), stages))
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    if "media_type" not in table.column_names:  # as in documents that were read from a lake
+        table = table.append_column("media_type", pa.nulls(len(table), pa.string()))
+    return to_pandas(apply_stages(table, stages))
 
 
 def _read_data_file(row: Mapping[str, str], *, url: str, schema: pa.Schema) -> pd.DataFrame:

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator
+from pydantic import AfterValidator, BeforeValidator
 
-from etl.stages import STAGES, AnyStage
+from etl.stages import STAGES, AnyStage, Stage
+from etl.stages.filters.language import labels_of
 
 
 def parse_stage(value: Any) -> Any:
@@ -38,8 +39,15 @@ def settings_of_record(stage: Mapping[str, Any]) -> dict[str, Any]:
     return {name: v for name, v in stage.items() if model is None or name in model.model_fields}
 
 
+def _check_labels(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+    """Return the stages; raise ValueError if they label languages differently."""
+    labels_of(stages)
+    return stages
+
+
 StageList = Annotated[
     tuple[Annotated[AnyStage, BeforeValidator(parse_stage)], ...],
     BeforeValidator(lambda value: tuple(value) if isinstance(value, list | tuple) else value),
+    AfterValidator(_check_labels),
 ]
-"""A list of stages, each an object or written as in a recipe."""
+"""A list of stages, each an object or written as in a recipe, that agree on how languages are labelled."""

@@ -27,6 +27,7 @@ from etl.stages.document_columns import (
     documents_schema,
     split_at_transforms,
 )
+from etl.stages.filters.language import labels_of
 from etl.stages.signals import COSTLY, SIGNALS, with_needs
 from etl.stages.stage_clock import StageClock
 
@@ -179,6 +180,7 @@ class _Batch:
         ]
         self.documents = pa.table(columns, schema=pa.schema(fields))
         self._schema = schema
+        self._labels = labels_of(stages)
         self._rejected = rejected
         # Mask of the rows whose text is current. A rejected row that a transform skips is removed from
         # it, because its text is no longer the text that later stages would see.
@@ -208,7 +210,7 @@ class _Batch:
     def compute(self, columns: Mapping[str, str], rows: pa.BooleanArray) -> None:
         """Compute signals of the current text: ``columns`` maps each signal to its column."""
         table = self._with_words(self.documents.select(["text", "lang"]), WORDS_OF_TEXT)
-        signals = compute_signals(_select(table, rows), [*columns])
+        signals = compute_signals(_select(table, rows), [*columns], labels=self._labels)
         if "lang" in columns:
             self._words = {}  # they were counted by the rules of another language
         for name, column in columns.items():

@@ -18,6 +18,7 @@ from etl.kernels.words.segment_counts import NUM_COUNTS
 from etl.stages.rows_by_rules import rows_by_rules
 from etl.stages.signals import DICTIONARY, SIGNALS, SPACED, Columns, with_needs
 from etl.text import language_id, segmenters
+from etl.text.language_id import Labels
 
 _REPEATED: Final = (
     *(f"top_{n}gram_char_ratio" for n in repeated_ngrams.TOP),
@@ -41,12 +42,15 @@ WORDS_OF_TEXT: Final = "words_of_text"
 """A column with the counts of words of each text, if they are known without splitting it."""
 
 
-def compute_signals(table: pa.Table, names: Sequence[str]) -> pa.Table:
+def compute_signals(
+    table: pa.Table, names: Sequence[str], *, labels: Labels = "fasttext"
+) -> pa.Table:
     """Compute signals of the column ``text`` and append them to the table, replacing existing columns.
 
     Signals are float64, ``lang`` is a string; null where the text is null. Each group is computed once.
     ``WORDS_OF_LINES`` may be one of the names, beside signals of the group words. If the table has the column
-    ``WORDS_OF_TEXT``, only n-grams and ``WORDS_OF_LINES`` require that texts are split.
+    ``WORDS_OF_TEXT``, only n-grams and ``WORDS_OF_LINES`` require that texts are split. ``labels`` selects
+    how ``lang`` is determined.
 
     >>> table = pa.table({"text": ["To be, or not to be?", None]})
     >>> compute_signals(table, ["num_words", "num_stop_words"]).select([1, 2]).to_pylist()[0]
@@ -56,7 +60,8 @@ def compute_signals(table: pa.Table, names: Sequence[str]) -> pa.Table:
     groups = {SIGNALS[name].group for name in wanted}
     columns: Columns = {name: table[name] for name in table.column_names if name not in wanted}
     by_line = [WORDS_OF_LINES] if WORDS_OF_LINES in names else []
-    for group, compute_group in GROUPS.items():
+    as_asked = GROUPS | {"language": partial(_language, labels=labels)}
+    for group, compute_group in as_asked.items():
         if group in groups:
             columns |= compute_group(columns, [*wanted, *by_line])
     for name in names:
@@ -191,9 +196,9 @@ def _per(
     return count / np.maximum(whole, 1)
 
 
-def _language(columns: Columns, _: Sequence[str]) -> Columns:
-    labels, scores = language_id.identify_languages(columns["text"])
-    return {"lang": labels, "lang_score": scores}
+def _language(columns: Columns, _: Sequence[str], labels: Labels = "fasttext") -> Columns:
+    languages, scores = language_id.identify_languages(columns["text"], labels)
+    return {"lang": languages, "lang_score": scores}
 
 
 def _stop_words(columns: Columns, _: Sequence[str]) -> Columns:

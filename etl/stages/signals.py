@@ -100,7 +100,8 @@ duplicate_10gram_char_ratio = pl.col("duplicate_10gram_char_ratio")
 """Code points in runs of 10 segments that repeat an earlier run, per code point. Group: words."""
 
 lang = pl.col("lang")
-"""The most likely language, a code of lid.176 (ISO 639-1 or -3); a string. Group: language."""
+"""The most likely language, a code of lid.176 (ISO 639-1 or -3); a string. With ``labels: letters`` in the
+stage ``language``, null if the text has no letter. Group: language."""
 
 lang_score = pl.col("lang_score")
 """The probability of ``lang``, 0 to 1. Group: language."""

@@ -232,6 +232,26 @@ def test_the_limits_of_a_score_are_tuned(
         tune(f"{place}/one", ["python.name=other"])
 
 
+def test_text_without_letters_stays_rejected(place: UPath, client: Client) -> None:
+    bodies = ["1,000.00", GERMAN.upper(), prose(1, words=40), "+49 30 1234567"]
+    crawl = write_parquet(place / "a.parquet", [{"body": body} for body in bodies])
+
+    def make(name: str, keep: list[str]) -> str:
+        recipe = Recipe(
+            name="letters",
+            source={"path": str(crawl), "columns": {"text": "body"}},
+            lake=str(place / name),
+            stages=[{"language": {"keep": keep, "labels": "letters", "min_score": None}}],
+        )
+        assert run(recipe, cluster=client).ok
+        return str(recipe.lake)
+
+    tuning, real = tune(make("one", ["de", "en"]), ["language.keep=[de]"]), make("other", ["de"])
+    assert (tuning.whole.now.kept, tuning.whole.then.kept) == (2, 1) == (2, report(real).kept)
+    assert report(real).rejected == {"language.no_letters": 2, "language.other": 1}
+    assert {name: then for name, (_, then) in tuning.rules.items()} == report(real).rejected
+
+
 def test_thresholds_before_and_after_a_transform_are_tuned(
     place: UPath, tmp_path: Path, client: Client
 ) -> None:
@@ -337,6 +357,7 @@ def test_documents_without_stored_signals_are_unknown(
         ("gopher.min_words=3", "did you mean 'gopher_quality'?"),
         ("gopher_quality.min_words=many", "should be a valid integer, not 'many'"),
         ("language.keep=[xx]", "unknown language 'xx'"),
+        ("language.labels=letters", "changes the text or a signal"),
         ("seed=3", "it is not a setting of a filter"),
         ("rejected.signals=false", "it is not a setting of a filter"),
         ("dedup_exact.normalize=none", "it is not a setting of a filter"),

@@ -1,9 +1,11 @@
-"""Languages to keep, and the minimum score of each."""
+"""Languages to keep, the minimum score of each, and the labels of capitals and of text without letters."""
 
 import pyarrow as pa
 import pytest
 
+import etl
 from etl.errors import RecipeError
+from etl.recipe.recipe import Recipe
 from etl.stages.filters.language import Language
 from etl.text import language_id
 
@@ -57,6 +59,7 @@ def test_the_identity_of_a_list_is_pinned():
         "kind": "language",
         "keep": ["de", "en"],
         "min_score": 0.65,
+        "labels": "fasttext",
     }
 
 
@@ -74,3 +77,53 @@ def test_identity_contains_the_model():
     assert identity["keep"] == ["de"]
     assert identity["max_chars"] == 1000
     assert len(identity["model"]) == 64
+
+
+def test_no_letters_come_before_any_other_rule():
+    stage = Language(keep=("de",), labels="letters")
+    assert [*stage.rules()] == ["no_letters", "other", "score"]
+    assert [*Language(keep=("de",)).rules()] == ["other", "score"]
+    rows = (None, None), ("de", 0.9), ("fr", 0.9), ("de", 0.1)
+    expected = ["language.no_letters", None, "language.other", "language.score"]
+    assert reasons(stage, *rows) == expected
+
+
+LETTERS = {"language": {"labels": "letters", "min_score": None}}
+
+
+def recipe(*stages):
+    return Recipe(name="r", source={"path": "a.jsonl"}, stages=stages)
+
+
+def test_labels_hold_for_every_stage_that_reads_the_language():
+    texts = ["LES MEMBRES DU COMITÉ SE SONT RÉUNIS MARDI", "+49 30 1234567"]
+    table = pa.table({"text": texts})
+    ratios = [f"max_top_{n}gram_char_ratio" for n in (2, 3, 4)]
+    limits = {**dict.fromkeys(ratios, 0.0), "languages": {"fr": dict.fromkeys(ratios, 1)}}
+    readers = [{"where": "lang = 'fr'"}, {"gopher_repetition": limits}]
+    assert etl.apply(table, readers[:1])["reason"].to_pylist() == ["where.condition"] * 2
+    assert etl.apply(table, readers[1:])["reason"].null_count == 0
+    for stages in ([*readers, LETTERS], [LETTERS, *readers]):
+        rows = etl.apply(table, stages)
+        assert rows["lang"].to_pylist() == ["fr", None]
+        assert rows["reason"].is_null().to_pylist() == [True, False]
+        assert rows["text"][0].as_py() == texts[0]
+    assert rows["reason"][1].as_py() == "language.no_letters"
+
+
+def test_two_stages_with_different_labels_are_refused():
+    stages = [LETTERS, {"language": ["de"]}]
+    with pytest.raises(RecipeError, match=r"different `labels` \(fasttext, letters\)"):
+        recipe(*stages)
+    with pytest.raises(RecipeError, match=r"different `labels` \(fasttext, letters\)"):
+        etl.apply(pa.table({"text": ["a"]}), stages)
+    recipe(LETTERS, {"language": {"keep": ["de"], "labels": "letters"}})
+    with pytest.raises(RecipeError, match="labels"):
+        recipe({"language": {"labels": "capitals"}})
+
+
+def test_labels_are_part_of_the_fingerprint():
+    plain = recipe({"language": {"min_score": None}}, {"where": "lang = 'en'"})
+    other = recipe(LETTERS, {"where": "lang = 'en'"})
+    assert plain.fingerprint("documents") != other.fingerprint("documents")
+    assert Recipe.recorded(other.canonical(), where="record").stages == other.stages

@@ -63,7 +63,7 @@ def _without_filters(recipe: Recipe) -> Recipe:
 
 def _is_threshold(old: Stage, new: Stage) -> bool:
     """Return whether the fields that differ affect nothing but verdicts."""
-    if not old.columns() and not isinstance(old, Transform):
-        return True  # the stage writes no column and no text
+    if not (old.columns() or old.thresholds or isinstance(old, Transform)):
+        return True  # the stage determines no column and no text
     names = [n for n in type(old).model_fields if getattr(old, n) != getattr(new, n)]
     return {*names} <= {*old.thresholds}
