@@ -64,9 +64,7 @@ def local_entries(
         report(error)
         return
     except OSError as error:
-        what = f"cannot be listed ({error_line(error)})"
-        hint = "check the permissions of the folder"
-        report(StorageError(what, where=f"file://{folder}", hint=hint))
+        report(_unlisted(folder, error))
         return
     with scan:
         for found in scan:
@@ -78,8 +76,17 @@ def local_entries(
             if is_folder:
                 yield from local_entries(fs, found.path, report, tables, wants)
             else:
-                with suppress(FileNotFoundError):
+                try:
                     yield _entry(fs, found)
+                except FileNotFoundError:
+                    continue
+                except OSError as error:
+                    report(_unlisted(found.path, error))
+
+
+def _unlisted(path: str, error: OSError) -> StorageError:
+    what = f"cannot be listed ({error_line(error)})"
+    return StorageError(what, where=f"file://{path}", hint="check the permissions of the folder")
 
 
 def _entry(fs: Any, found: os.DirEntry[str]) -> dict[str, Any]:

@@ -76,10 +76,10 @@ def test_a_split_that_takes_too_long_is_quarantined(
         stages=[{"python": python}],
     )
     for number, name in enumerate("abc"):
-        write_jsonl(tmp_path / f"{name}.jsonl", records(number, 10))
+        write_jsonl(tmp_path / f"{name}.jsonl", records(10 * number, 10 * number + 10))
     assert run(recipe, cluster=client).ok
     write_jsonl(tmp_path / "d.jsonl", [{"body": "sleep"}])
-    write_jsonl(tmp_path / "e.jsonl", records(9, 10))
+    write_jsonl(tmp_path / "e.jsonl", records(90, 100))
     monkeypatch.setattr("etl.compute.cluster.TIME_LIMIT", 5.0)
     report = run(recipe, cluster=client)
     (note,) = report.quarantined

@@ -22,7 +22,7 @@ def test_the_rest_of_the_input_is_read(client: Client, tmp_path: Path) -> None:
     write_jsonl(at(folder) / "good.jsonl", records(0, 5))
     make_odd_files(folder)
     for name in ("cut.parquet", "cut.arrow"):
-        (folder / name).write_bytes(b"PAR1")
+        (folder / name).write_bytes(b"PAR1" + name.encode())
     lake = str(tmp_path / "lake")
     source = {"path": str(folder), "columns": {"text": "body"}, "split_bytes": 8}
     recipe = Recipe(name="web", source=source, lake=lake, stages=[])

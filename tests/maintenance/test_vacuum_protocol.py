@@ -8,6 +8,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
@@ -20,7 +21,7 @@ from upath import UPath
 from etl import storage
 from etl.audit.verify.verify import verify
 from etl.delta.table import Table
-from etl.errors import TokenlakeError
+from etl.errors import ConflictError, TokenlakeError
 from etl.job.run import run
 from etl.lake import leases, releases
 from etl.lake.table_specs import SPECS
@@ -194,7 +195,8 @@ def test_a_foreign_change_is_undone_during_a_vacuum(
         if jobs.start("vacuum", lake.url, stop) is not None:
             break
         if stop % 2:
-            assert repair(lake.url, drop=True).restored
+            with suppress(ConflictError):  # stopped between its record and the copy of that
+                assert repair(lake.url, drop=True).restored
         assert jobs.resume().is_done
         repair(lake.url, drop=True)
         assert lake.missing() == []

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import given
@@ -107,18 +108,21 @@ for pattern in ("", "/*/*.jsonl", "/[b-z]/*.jsonl"):
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
-def test_a_folder_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "x.jsonl").touch()
-    (tmp_path / "a").chmod(0)
-    for parent in (tmp_path, *tmp_path.parents[:2]):
-        parent.chmod(0o755)
-    command = [sys.executable, "-c", _AS_NOBODY, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+@pytest.mark.parametrize("mode", [0, 0o744])
+def test_a_folder_that_cannot_be_read_is_reported(mode: int) -> None:
+    with TemporaryDirectory() as path:  # the parents of tmp_path are closed to others
+        folder = Path(path)
+        for name in ("a", "b"):
+            (folder / name).mkdir()
+            (folder / name / "x.jsonl").touch()
+        folder.chmod(0o755)
+        (folder / "a").chmod(mode)
+        command = [sys.executable, "-c", _AS_NOBODY, path]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
     all_files, matching, other = done.stdout.splitlines()
     for line in (all_files, matching):
-        assert line.startswith(f'1 ["file://{tmp_path}/a: cannot be listed ([Errno 13]')
+        assert line.startswith(f'1 ["file://{path}/a')
+        assert "cannot be listed ([Errno 13]" in line
     assert other == "1 []"
 
 
