@@ -53,7 +53,9 @@ def compare_files(run: RunContext, doubts: Sequence[Doubt]) -> set[Comparison]:
         if isinstance(answer, BaseException):
             failed.add(index)
             run.commits.quarantine("documents", unit_location(split), answer)
-        elif answer != recorded:
+            continue
+        run.commits.clear_quarantine("documents", unit_location(split))
+        if answer != recorded:
             differing.add(index)
     same = [d.file for n, d in enumerate(doubts) if n not in differing and n not in failed]
     if same:

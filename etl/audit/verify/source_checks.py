@@ -1,4 +1,4 @@
-"""Compare the input files of a lake with what was read from them."""
+"""Read the input files of a lake again, and compare their rows."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
