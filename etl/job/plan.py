@@ -165,11 +165,12 @@ def plan_work(
     todo = SpilledList(
         s for s in splits if is_new or not documents.is_done(split_key(documents, s))
     )
-    unlisted = [str(error.where) for error in listing.problems]
+    of_tables = {*held.addresses.values()}  # the log says what became of these files
+    unlisted = [f"{error.where}/" for error in listing.problems]
     missing = [
         uri
         for uri in known.missing
-        if uri not in held.addresses and not any(f"{uri}/".startswith(f"{p}/") for p in unlisted)
+        if uri not in of_tables and not f"{uri}/".startswith(tuple(unlisted))
     ]
     changed = held.addresses_of(listing.removed) | dict.fromkeys(known.changed, _CHANGED)
     if changed and not drops.replace_changed:

@@ -1,14 +1,18 @@
 """Runs over a Delta table that is compacted, changed, restored and vacuumed between runs."""
 
+import shutil
 from collections import Counter
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from distributed import Client
 from upath import UPath
 
+from etl import storage
 from etl.audit.trace import trace
 from etl.audit.trace_records import TracedTable
+from etl.audit.verify.verify import verify
 from etl.cli.commands.trace import lines
 from etl.delta.table import Table
 from etl.errors import MismatchError, SourceError
@@ -170,3 +174,28 @@ def test_the_documents_of_another_lake_are_a_source(
     assert optimize(str(recipe.lake))
     assert run(second, cluster=client).rows == 2
     assert texts(second) == table.texts()
+
+
+@pytest.mark.local_only
+def test_a_table_that_was_moved_is_the_same_table(
+    client: Client, recipe: Recipe, table: SourceTable, place: UPath
+) -> None:
+    for _ in range(3):
+        table.append(2)
+    run(recipe, cluster=client)
+    shutil.move(storage.local_path(table.url), storage.local_path(f"{table.url}-moved"))
+    moved = SourceTable(f"{table.url}-moved")
+    source = recipe.source.model_copy(update={"path": moved.url})
+    recipe = recipe.model_copy(update={"source": source})
+    assert not make_plan(recipe).has_work()
+    moved.compact()
+    moved.write(pa.table({"text": ["a new text"], "n": [1]}), mode="append")
+    assert run(recipe, cluster=client).rows == 1
+    assert texts(recipe) == moved.texts()
+    moved.delete("a new text")
+    with pytest.raises(MismatchError, match="were removed from the Delta table"):
+        run(recipe, cluster=client)
+    run(recipe, cluster=client, replace_changed=True)
+    assert texts(recipe) == moved.texts()
+    assert run(recipe, cluster=client).num_missing == 0
+    assert verify(str(recipe.lake), sources=True) == []
