@@ -33,24 +33,23 @@ def check_sources(documents: Table, inputs: LiveInputs) -> Iterator[Problem]:
         return
     source = Source(**record.canonical["source"])
     ledger = Ledger(documents.url, fingerprint="", table=documents)
-    try:  # with the partition values of Delta tables
-        listed = {file.uri: file for file in list_source(source).files}
-    except TokenlakeError:
-        listed = {}
+    listed = _listed_files(source, ledger)
 
     def check(address: str, identity: int) -> str | None:
         try:
-            samples = partial(ledger.inputs.samples, identity)
-            file, why = find_input(inputs.recorded(address), address, samples)
-            if file is None:
-                return why
-            whole = listed.get(file.uri) or as_split(file, source)
+            whole = listed.get(identity)
+            if whole is None:
+                samples = partial(ledger.inputs.samples, identity)
+                file, why = find_input(inputs.recorded(address), address, samples)
+                if file is None:
+                    return why
+                whole = as_split(file, source)
             is_same = all(
                 _has_rows(whole, part, source) for part in ledger.inputs.digests(identity)
             )
         except TokenlakeError as error:
             return f"its input file cannot be read: {error.where or address}: {error.what}"
-        return None if is_same else f"its input file has other rows now: {file.uri}"
+        return None if is_same else f"its input file has other rows now: {whole.uri}"
 
     addresses = HeldFiles(documents, ledger.inputs).by_identity()
     with ThreadPoolExecutor(_THREADS) as pool:
@@ -58,6 +57,16 @@ def check_sources(documents: Table, inputs: LiveInputs) -> Iterator[Problem]:
         for address, why in zip(addresses.values(), answers, strict=True):
             if why is not None:
                 yield Problem("documents", None, f"rows of {address}: {why}")
+
+
+def _listed_files(source: Source, ledger: Ledger) -> dict[int, Split]:
+    """Return the files of Delta tables in the source by identity: with their partition values of now."""
+    try:
+        files = list_source(source).files
+    except TokenlakeError:
+        return {}
+    tables = (file for file in files if file.format == "delta")
+    return {ledger.inputs.identity_of(file.real_uri) or 0: file for file in tables}
 
 
 def _has_rows(whole: Split, part: ReadPart, source: Source) -> bool:
