@@ -141,7 +141,7 @@ FILES = {
 @pytest.mark.parametrize("name", FILES)
 def test_no_row_is_read_from_a_wrong_range(server: RangeServer, name: str) -> None:
     server.objects[name] = FILES[name]
-    source = Source(path=f"s3://bucket/{name}", split_bytes=1 << 16, columns=Columns(id=None))
+    source = Source(path=f"s3://bucket/{name}", split_bytes=1 << 19, columns=Columns(id=None))
 
     def read() -> int:
         splits = list(list_splits(source))
