@@ -1,6 +1,7 @@
 """A process that hangs, is stopped or dies fails its test with what it was doing, and is replaced."""
 
 import os
+import re
 import signal
 import time
 from collections.abc import Callable
@@ -16,6 +17,9 @@ from tests.chaos.small_site import SmallSite
 from tests.chaos.texts import SHORT, rows
 
 _READING = Stop("worker", 0, "open_input raw")
+_STACKS = re.compile(
+    r"its threads:\n(Current t|T)hread 0x.*\n  File "
+)  # at most 100 frames of each
 
 
 @pytest.fixture
@@ -29,7 +33,7 @@ def test_a_driver_that_hangs_is_described_and_replaced(site: SmallSite, first: D
     report = failure_of(first, first.resume, limit_s=0.02)  # the rest of the job takes longer
     assert report.startswith("the driver first hangs: nothing came from it for 0.02 seconds")
     assert "job: plain, which last paused before open_input raw" in report
-    assert "its threads:\nThread 0x" in report  # as far as they were written in time
+    assert _STACKS.search(report)
     assert first.run("plain", site).code == DONE
 
 
@@ -37,7 +41,7 @@ def test_a_driver_that_was_stopped_is_described(site: SmallSite, first: Driver) 
     os.kill(first.pid, signal.SIGSTOP)
     report = failure_of(first, lambda: first.run("plain", site))
     assert "is T (stopped)" in report
-    assert 'tests/chaos/pauses.py", line' in report
+    assert _STACKS.search(report)
     assert first.run("plain", site).code == DONE
 
 
