@@ -99,7 +99,7 @@ def facts(plan: "Plan") -> dict[str, Any]:
             "done": plan.done,
         },
         "changed": sorted(plan.changed),
-        "to_compare": [doubt.file.uri for doubt in plan.doubts],
+        "to_compare": [file.uri for file in plan.doubts],
         "perhaps_copies": list(plan.postponed),
         "missing": list(plan.missing),
         "problems": {str(error.where): error.what for error in plan.problems},

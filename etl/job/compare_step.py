@@ -6,11 +6,10 @@ from dataclasses import dataclass, replace
 from etl.compute.submit import map_unordered
 from etl.job.finished_units import unit_location
 from etl.job.run_context import RunContext
-from etl.lake.known_files import Comparison, Doubt
+from etl.lake.known_files import Comparison
 from etl.lake.ledger_entry import LedgerEntry
 from etl.sources import Source, Split
-from etl.sources.content import RowsDigest
-from etl.sources.read import read_split
+from etl.sources.read import digest_rows
 
 
 @dataclass(frozen=True)
@@ -21,13 +20,10 @@ class DigestRows:
 
     def __call__(self, split: Split, _index: int, _recorded: int | None) -> int:
         """Run the task; the driver needs the index of the file, and the digest that was recorded."""
-        rows = RowsDigest()
-        for batch in read_split(split, self.source):
-            rows.update(batch)
-        return rows.value()
+        return digest_rows(split, self.source)
 
 
-def compare_files(run: RunContext, doubts: Sequence[Doubt]) -> set[Comparison]:
+def compare_files(run: RunContext, doubts: Sequence[Split]) -> set[Comparison]:
     """Compare files with the rows that the lake holds; return the comparisons that have found other rows.
 
     A file is the same if each of its parts that the lake holds has the recorded digest now. Its name is
@@ -37,9 +33,9 @@ def compare_files(run: RunContext, doubts: Sequence[Doubt]) -> set[Comparison]:
     inputs = documents.inputs
 
     def parts() -> Iterator[tuple[Split, int, int | None]]:
-        for index, doubt in enumerate(doubts):
-            for part in inputs.digests(doubt.file.identity):
-                piece = replace(doubt.file, start=part.start, stop=part.stop, first_row=0)
+        for index, file in enumerate(doubts):
+            for part in inputs.digests(file.identity):
+                piece = replace(file, start=part.start, stop=part.stop, first_row=0)
                 yield piece, index, part.rows
 
     differing, failed = set[int](), set[int]()
@@ -57,7 +53,7 @@ def compare_files(run: RunContext, doubts: Sequence[Doubt]) -> set[Comparison]:
         run.commits.clear_quarantine("documents", unit_location(split))
         if answer != recorded:
             differing.add(index)
-    same = [d.file for n, d in enumerate(doubts) if n not in differing and n not in failed]
+    same = [file for n, file in enumerate(doubts) if n not in differing and n not in failed]
     if same:
         run.commits.commit_names([LedgerEntry("", split=file, is_name=True) for file in same])
-    return {doubts[index].comparison for index in differing}
+    return {Comparison.of(doubts[index], doubts[index].identity) for index in differing}

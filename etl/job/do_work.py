@@ -23,8 +23,9 @@ from etl.job.shipped_files import ship_files
 from etl.job.start import Start
 from etl.job.tokenize_step import tokenize_units
 from etl.lake import leases
-from etl.lake.known_files import Comparison, Doubt
+from etl.lake.known_files import Comparison
 from etl.lake.table_specs import SPECS
+from etl.sources import Split
 
 
 def do_work(
@@ -69,7 +70,7 @@ def do_work(
                     on_progress=on_progress,
                 )
 
-            def compare(doubts: Sequence[Doubt]) -> set[Comparison]:
+            def compare(doubts: Sequence[Split]) -> set[Comparison]:
                 on_status("input      comparing files that may be known by another name or time")
                 return compare_files(context(), doubts)
 

@@ -18,7 +18,7 @@ from etl.lake.epochs import epoch_of, open_lake
 from etl.lake.held_tables import HeldTables
 from etl.lake.input_log import InputLog
 from etl.lake.keys_table import KeysTable
-from etl.lake.known_files import Comparison, Doubt, identify_files
+from etl.lake.known_files import Comparison, identify_files
 from etl.lake.ledger import Ledger
 from etl.lake.table_specs import SPECS
 from etl.lake.work_units import WorkUnit, kept_units, split_key
@@ -67,7 +67,7 @@ class Plan:
     done: int  # number of splits that were read by earlier runs
     changed: frozenset[str]  # addresses of input files whose rows are dropped
     units: UnitsToDo
-    doubts: tuple[Doubt, ...] = ()  # files to be compared with rows of the lake before all else
+    doubts: tuple[Split, ...] = ()  # files to be compared with rows of the lake before all else
     postponed: tuple[str, ...] = ()  # files that may be copies of files to be read first
     missing: tuple[str, ...] = ()  # input files of the lake that are not listed; their rows stay
     others: tuple[ReferenceLake, ...] = ()  # other lakes to compare the documents with

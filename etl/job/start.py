@@ -18,7 +18,7 @@ from etl.job.plan import Drops, Plan, open_ledgers, plan_work
 from etl.job.run_commits import RunCommits
 from etl.lake import leases
 from etl.lake.epochs import drop_all, open_lake, start_epoch
-from etl.lake.known_files import Comparison, Doubt
+from etl.lake.known_files import Comparison
 from etl.lake.ledger import Drop, Ledger
 from etl.lake.source_moves import write_moves
 from etl.lake.table_specs import SPECS
@@ -26,11 +26,12 @@ from etl.lake.vacuums import refuse_during_vacuum
 from etl.lake.work_units import drop_sources, drop_units
 from etl.maintenance.restore_logs import restore_logs
 from etl.recipe.recipe import Recipe, Step
+from etl.sources import Split
 
 _MAX_ATTEMPTS = 20  # each failure means that another run's commit succeeded
 _PAUSE_SECONDS = 1.0
 
-CompareFiles = Callable[[Sequence[Doubt]], Collection[Comparison]]
+CompareFiles = Callable[[Sequence[Split]], Collection[Comparison]]
 """A function that compares files in doubt, and returns the comparisons that have found other rows."""
 
 
@@ -90,8 +91,10 @@ class Start:
         nothing to be compared with, are read together: each commit compares them again.
         """
         plan_rest = partial(plan_work, self._recipe, self.ledgers, postpones=False)
-        self._different.update(compare(plan_rest(different=self._different).doubts))
         plan = plan_rest(different=self._different)
+        if plan.doubts:
+            self._different.update(compare(plan.doubts))
+            plan = plan_rest(different=self._different)
         postponed = {*self.plan.postponed}
         splits = SpilledList(split for split in plan.splits if split.real_uri in postponed)
         uncounted = SpilledList(split for split in plan.uncounted if split.real_uri in postponed)

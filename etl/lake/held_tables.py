@@ -1,8 +1,8 @@
 """The rows that a lake holds of the data files of Delta tables in its source."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from functools import partial
+from collections.abc import Mapping
+from functools import cached_property, partial
 
 from etl import storage
 from etl.lake.ledger import Ledger
@@ -27,23 +27,27 @@ class HeldTables:
         return {self.addresses.get(uri, uri): what for uri, what in removed.items()}
 
     def _rows_of(self, url: str, table_id: str) -> dict[str, int]:
-        rows: Counter[str] = Counter()
-        for address, count in self._rows():
+        rows = dict[str, int]()
+        for address, count in self._rows.items():
             if (path := self._path_in(url, table_id, address)) is not None:
                 uri = storage.join(url, path)
-                rows[uri] += count
+                rows[uri] = count
                 self.addresses[uri] = address
-        return dict(rows)
+        return rows
 
     def _others_below(self, url: str, table_id: str) -> list[str]:
-        below = {address for address, _ in self._rows() if address.startswith(f"{url}/")}
+        below = (address for address in self._rows if address.startswith(f"{url}/"))
         return sorted(a for a in below if self._path_in(url, table_id, a) is None)
 
-    def _rows(self) -> Iterator[tuple[str, int]]:
+    @cached_property
+    def _rows(self) -> Mapping[str, int]:
+        """The rows of each input file, by address."""
+        rows: Counter[str] = Counter()
         if self._documents.table is not None:
             for file in self._documents.table.files("path", "min.source", "rows"):
                 if file["rows"]:
-                    yield file["min.source"], file["rows"]
+                    rows[file["min.source"]] += file["rows"]
+        return rows
 
     def _path_in(self, url: str, table_id: str, address: str) -> str | None:
         """Return the path of a file in a table, if it was read from that table, wherever that was."""

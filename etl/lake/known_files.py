@@ -34,32 +34,24 @@ class Comparison(NamedTuple):
     fingerprint: str
     identity: int
 
-
-@dataclass(frozen=True, slots=True)
-class Doubt:
-    """A listed file that may have the rows of a file that the lake holds, whose identity it has."""
-
-    file: Split
-    is_own: bool  # known by the name of the listed file
-
-    @property
-    def comparison(self) -> Comparison:
-        """What is to be compared."""
-        return _comparison(self.file, self.file.identity)
+    @classmethod
+    def of(cls, file: Split, identity: int) -> "Comparison":
+        """Return the comparison of a listed file with a file that the lake holds."""
+        return cls(file.real_uri, file.fingerprint, identity)
 
 
 @dataclass(frozen=True, kw_only=True)
 class KnownFiles:
     """The files of a source, compared with what the lake holds.
 
-    ``files`` are to be read, or were read before. ``doubts`` must be compared first. ``postponed`` are the
-    URIs of files that may be copies of new ones in ``files``, which must be read before. ``changed`` and
-    ``missing`` are the addresses of files that the lake holds, and that have other content now or are not
-    listed.
+    ``files`` are to be read, or were read before. ``doubts`` must be compared first with the files of the
+    lake whose identities they have. ``postponed`` are the URIs of files that may be copies of new ones in
+    ``files``, which must be read before. ``changed`` and ``missing`` are the addresses of files that the lake
+    holds, and that have other content now or are not listed.
     """
 
     files: Sequence[Split]
-    doubts: Sequence[Doubt]
+    doubts: Sequence[Split]
     postponed: Sequence[str]
     changed: AbstractSet[str]
     missing: Sequence[str]
@@ -83,21 +75,21 @@ def identify_files(
     known, unknown = _look_up_names(resolved.values(), inputs)
     resolved |= {file.real_uri: file for file in known}
     listed = {file.identity for file in known}
-    doubts: list[Doubt] = []
+    doubts: list[Split] = []
     differing: list[tuple[Split, int]] = []  # from the rows known by their name
     new: list[Split] = []
     for file, own, same in _sample_unknown(unknown, inputs):
         if own is not None:
-            if own in same and _comparison(file, own) not in different:
-                doubts.append(Doubt(replace(file, identity=own), is_own=True))
+            if own in same and Comparison.of(file, own) not in different:
+                doubts.append(replace(file, identity=own))
                 continue
             differing.append((file, own))
         live = [each for each in same if inputs.is_live(each)]
         if source.copies == "keep":  # but a file that was moved is read once
             live = [each for each in live if each not in listed]
-        candidates = [each for each in live if _comparison(file, each) not in different]
+        candidates = [each for each in live if Comparison.of(file, each) not in different]
         if candidates:
-            doubts.append(Doubt(replace(file, identity=candidates[0]), is_own=False))
+            doubts.append(replace(file, identity=candidates[0]))
             if source.copies == "keep":
                 listed.add(candidates[0])
             continue
@@ -106,24 +98,20 @@ def identify_files(
         new.append(replace(file, identity=identity, former=own or 0, is_distinct=is_distinct))
     resolved |= {file.real_uri: file for file in new}
     postponed = _find_copies(new) if postpones and source.copies == "once" else []
-    for uri in (*postponed, *(doubt.file.real_uri for doubt in doubts)):
+    for uri in (*postponed, *(file.real_uri for file in doubts)):
         del resolved[uri]
-    listed |= {doubt.file.identity for doubt in doubts}
+    listed |= {file.identity for file in doubts}
     held = HeldFiles(documents, inputs)
     changing = held.changed(differing, listed)
     changed = {*changing.values()}
     return KnownFiles(
         files=held.with_addresses(resolved.values()),
         # A file may have become a copy of another one: not before its old rows are dropped.
-        doubts=[doubt for doubt in doubts if doubt.file.real_uri not in changing],
+        doubts=[file for file in doubts if file.real_uri not in changing],
         postponed=postponed,
         changed=changed,
         missing=held.missing(listed, changed),
     )
-
-
-def _comparison(file: Split, identity: int) -> Comparison:
-    return Comparison(file.real_uri, file.fingerprint, identity)
 
 
 def _look_up_names(

@@ -55,7 +55,7 @@ def _never_read(_identities: Collection[int]) -> Mapping[int, Sequence[KnownPart
 def list_splits(source: Source) -> Iterator[Split]:
     """Return all splits of a source that no file was read from; see ``list_source`` and ``cut_files``.
 
-    Raises the first of the problems, too, since there is no lake to record them.
+    Without a lake, problems cannot be recorded: the first one is raised, too.
     """
     listing = list_source(source)
     if listing.problems:

@@ -10,6 +10,7 @@ from etl import storage
 from etl.errors import SourceError, StorageError, error_line
 from etl.schemas import RAW
 from etl.sources import batches
+from etl.sources.content import RowsDigest
 from etl.sources.formats import FORMATS
 from etl.sources.settings import Source
 from etl.sources.split import Split
@@ -41,6 +42,14 @@ def _rename(source: str, batch: pa.Table) -> pa.Table:
     index = batch.schema.get_field_index("source")
     names = pa.repeat(pa.scalar(source), batch.num_rows)
     return batch.set_column(index, batch.schema.field(index), names)
+
+
+def digest_rows(split: Split, source: Source) -> int:
+    """Return the digest of a split's rows, see ``RowsDigest``; raises SourceError as ``read_split`` does."""
+    rows = RowsDigest()
+    for batch in read_split(split, source):
+        rows.update(batch)
+    return rows.value()
 
 
 def read_first(split: Split, source: Source, max_rows: int) -> pa.Table:

@@ -1,4 +1,4 @@
-"""Each query engine, in an environment of its own, finds every row of a table by hostile strings."""
+"""Each query engine, in a separate environment, finds every row of a table by hostile strings."""
 
 import json
 import subprocess

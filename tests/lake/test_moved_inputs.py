@@ -61,7 +61,7 @@ def test_a_copy_is_reported_and_read_once(
     assert report.copies == {storage.normalize(str(copy)): storage.normalize(str(a))}
     folder.check(A)
     assert not make_plan(folder.recipe).has_work()
-    a.unlink()  # the copy still stands for it
+    a.unlink()  # the copy has the same rows
     assert folder.run().num_missing == 0
     folder.write("copy.jsonl", C)
     with pytest.raises(MismatchError, match="1 input files have changed"):

@@ -81,7 +81,7 @@ _CONTENTS = {
 def test_the_error_has_the_number_of_readable_records(tmp_path: Path, name: str) -> None:
     compress = gzip.compress if name.endswith("gz") else zstandard.compress
     path = tmp_path / name
-    path.write_bytes(compress(_CONTENTS[name]) + b"trailing text that is no member")
+    path.write_bytes(compress(_CONTENTS[name]) + b"trailing text that is not a member")
     with pytest.raises(SourceError, match="; 50 records before the damage are readable") as caught:
         _rows(path, damaged="quarantine")
     assert "set source.damaged to keep_readable" in str(caught.value)

@@ -54,7 +54,7 @@ def test_a_source_keeps_its_problems(folder: Path) -> None:
     listing = list_source(Source(path=str(folder)))
     assert len(listing.files) == 2
     assert below(folder, [*listing.problems]) == WHY
-    with pytest.raises(StorageError):  # there is no lake to record them
+    with pytest.raises(StorageError):  # without a lake, they cannot be recorded
         list_splits(Source(path=str(folder)))
 
 

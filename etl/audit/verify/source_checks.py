@@ -16,9 +16,8 @@ from etl.lake.known_files import HeldFiles
 from etl.lake.ledger import Ledger
 from etl.lake.table_versions import LiveInputs
 from etl.sources import Source, Split
-from etl.sources.content import RowsDigest
 from etl.sources.listing import list_source
-from etl.sources.read import read_split
+from etl.sources.read import digest_rows
 
 _THREADS = 2  # readers of Parquet and of compressed files compute without the interpreter
 
@@ -71,8 +70,5 @@ def _listed_files(source: Source, ledger: Ledger) -> dict[int, Split]:
 
 def _has_rows(whole: Split, part: ReadPart, source: Source) -> bool:
     """Return whether a part of a file has the rows that were read from it."""
-    rows = RowsDigest()
     piece = replace(whole, start=part.start, stop=part.stop, first_row=0)
-    for batch in read_split(piece, source):
-        rows.update(batch)
-    return rows.value() == part.rows
+    return digest_rows(piece, source) == part.rows
