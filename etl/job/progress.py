@@ -108,16 +108,12 @@ class RunReport:
     estimate: Usage | None = None  # None: nothing was to be done
     used: Usage | None = None
     versions: dict[str, int] = field(default_factory=dict)
-    skipped_items: dict[str, int] = field(
-        default_factory=dict
-    )  # of evaluation sets: reason -> items
+    skipped_items: dict[str, int] = field(default_factory=dict)  # of evaluation sets, by reason
     num_quarantined: int = 0
     quarantined: list[Quarantined] = field(default_factory=list)  # the first MAX_SHOWN
     checkpoint_errors: dict[str, str] = field(default_factory=dict)  # table -> last failure
     num_copies: int = 0  # files that were not read again: copies of others, or moved
-    copies: dict[str, str] = field(
-        default_factory=dict
-    )  # the first MAX_SHOWN -> whose rows are held
+    copies: dict[str, str] = field(default_factory=dict)  # the first MAX_SHOWN -> the address
     num_missing: int = 0  # files whose rows the lake holds, and that are not listed any more
     missing: list[str] = field(default_factory=list)  # the first MAX_SHOWN
 

@@ -1,7 +1,6 @@
 """First pass of a run: read splits, apply the stages, and write ``documents``."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -28,10 +27,8 @@ def read_splits(run: RunContext) -> None:
     """Read splits into ``documents``; without deduplication also into ``tokens``."""
     documents = run.ledgers["documents"]
     fused = None if "duplicates" in run.ledgers else run.ledgers.get("tokens")
-    first_rows, failed = _count_records(run)
-    numbered = _numbered(run.plan.splits, first_rows, failed)
     # The largest first, so that all workers end at about the same time.
-    todo = SpilledList(sort_spilled(numbered, key=lambda split: -split.work))
+    todo = SpilledList(sort_spilled(numbered_splits(run), key=lambda split: -split.work))
     run.commits.clear_other_parts("documents", map(unit_location, todo))
 
     def arguments() -> Iterator[tuple[Split, str, str]]:
@@ -79,14 +76,17 @@ def _commit_fused_tokens(run: RunContext, results: Sequence[WorkResult], tokens:
     run.commits.commit("tokens", entries, new, num_bytes=0)
 
 
-def _numbered(
-    splits: Iterable[Split], first_rows: "_FirstRows", failed: AbstractSet[str]
-) -> Iterator[Split]:
-    """Yield the splits with the row numbers of their first records, without those of failed files."""
-    for split in splits:
-        if split.uri not in failed:
-            is_known = split.first_row is not None
-            yield split if is_known else replace(split, first_row=first_rows[split])
+def numbered_splits(run: RunContext) -> Iterator[Split]:
+    """Yield the splits to read, with the row numbers of their first records.
+
+    Leaves out files whose records could not all be counted.
+    """
+    first_rows, failed = _count_records(run)
+    for split in run.plan.splits:
+        if split.uri in failed:
+            continue
+        is_known = split.first_row is not None
+        yield split if is_known else replace(split, first_row=first_rows[split])
 
 
 def _count_records(run: RunContext) -> tuple["_FirstRows", set[str]]:

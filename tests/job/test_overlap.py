@@ -123,7 +123,7 @@ def test_a_plain_run_does_not_decide_on_rows_that_are_being_replaced(
         write(folder_of(small), "b", TEXTS["new"])
         run(small, cluster=client, replace_changed=True)
 
-    before(monkeypatch, "_count_records", replace_keeper)
+    before(monkeypatch, "numbered_splits", replace_keeper)
     with pytest.raises(MismatchError, match="dropped or rebuilt rows"):
         run(small, cluster=client)
     texts = TEXTS["a"] + TEXTS["new"] + TEXTS["c"] + [TEXTS["b"][0], prose(9)]

@@ -19,7 +19,7 @@ from etl.delta.table import Table
 from etl.errors import MismatchError, RecipeError, SourceError, WriteError
 from etl.job import progress
 from etl.job.plan import Drops, make_plan, open_ledgers, plan_work
-from etl.job.read_step import _count_records, _numbered
+from etl.job.read_step import numbered_splits
 from etl.job.run import run
 from etl.job.run_commits import RunCommits
 from etl.job.run_context import RunContext
@@ -173,7 +173,7 @@ def test_splits_of_cut_files_are_numbered_and_uncountable_files_are_left_out(
     plan = plan_work(recipe, ledgers)
     commits = RunCommits(recipe, ledgers)
     context = RunContext(plan=plan, ledgers=ledgers, commits=commits, client=None, time_limit=None)
-    numbered = list(_numbered(context.plan.splits, *_count_records(context)))
+    numbered = list(numbered_splits(context))
     splits = [s for s in list_splits(recipe.source) if not s.uri.endswith("bad.jsonl")]
     assert sum(split.first_row is None for split in splits) > 2
     expected = list(number_splits(splits, map(count_records, splits)))
