@@ -1,6 +1,7 @@
 """Each unit of work is in a table exactly once, with any number of writers and commits."""
 
 import multiprocessing
+from dataclasses import replace
 
 import deltalake
 import pyarrow as pa
@@ -18,6 +19,7 @@ from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.table_specs import SPECS
 from etl.lake.work_units import split_key
 from etl.sources import Split
+from etl.sources.content import Content
 from tests.helpers.paths import NewPlace, at
 
 SCHEMA = schemas.DUPLICATES
@@ -212,6 +214,52 @@ def test_overlapping_parts_of_a_file_are_not_mixed(place: UPath) -> None:
             stale.commit([late], describe)
     stale.commit([entry(stale, "0-4", split=parts["0-4"])], describe)
     assert sources(place) == ["0-4", "4-end"]
+
+
+def test_keys_do_not_depend_on_the_recipe(place: UPath) -> None:
+    one, other = (Ledger(str(place), fingerprint=letter * 64) for letter in "ab")
+    assert one.key("unit") == other.key("unit")
+    assert one.key("unit") != Ledger(str(place / "other"), fingerprint="a" * 64).key("unit")
+
+
+def content_entry(
+    ledger: Ledger, name: str, rows: int, start: int = 0, stop: int | None = None
+) -> LedgerEntry:
+    """Write the rows of a part of a file; all files have one size and sample."""
+    uri = f"s3://raw/{name}"
+    identity = ledger.inputs.hash_identity(uri, "etag")
+    split = replace(split_of("etag", start, stop), uri=uri, identity=identity)
+    return replace(entry(ledger, name, split=split), content=Content("0123456789", rows))
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_commit_recognizes_what_an_overlapping_run_has_read(place: UPath, at_once: bool) -> None:
+    fast, slow = open_ledger(place), open_ledger(place)
+    first = content_entry(fast, "first", rows=1)
+    late = [content_entry(slow, "copy", rows=1), content_entry(slow, "other", rows=2)]
+    if at_once:
+        fast.commit([first, *late], describe)
+    else:
+        fast.commit([first], describe)
+        told = slow.commit(late, describe)
+        assert [(each.is_name, len(each.data_files)) for each in told] == [(True, 0), (False, 1)]
+    assert sources(place) == ["first", "other"]
+    inputs = open_ledger(place).inputs
+    assert first.split is not None
+    assert inputs.identity_of("s3://raw/copy") == first.split.identity
+    assert inputs.identity_of("s3://raw/other") != first.split.identity
+
+
+def test_parts_of_a_file_that_may_be_a_copy_are_left_to_the_next_plan(place: UPath) -> None:
+    ledger = open_ledger(place)
+    ledger.commit([content_entry(ledger, "first", rows=1, stop=4)], describe)
+    for start, stop in ((0, 4), (0, None)):
+        late = content_entry(ledger, "copy", rows=1, start=start, stop=stop)
+        assert ledger.commit([late], describe) == []
+        assert late.split is not None
+        known = replace(late, split=replace(late.split, is_distinct=True))  # it was compared
+    assert ledger.commit([known], describe) == [known]
+    assert sources(place) == ["copy", "first"]
 
 
 def test_a_missing_data_file_is_not_committed(place: UPath) -> None:

@@ -70,6 +70,30 @@ def test_a_copy_is_reported_and_read_once(
     folder.check(C)
 
 
+def test_a_known_file_costs_no_request(
+    folder: SourceFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.write("a.jsonl", A)
+    folder.write("b.jsonl", B)
+    folder.run()
+
+    def fail(*_: object) -> str:
+        raise AssertionError
+
+    monkeypatch.setattr("etl.lake.known_files.sample_file", fail)
+    monkeypatch.setattr(storage, "open_input", fail)
+    assert not make_plan(folder.recipe).has_work()
+
+
+def test_another_scheme_names_the_same_objects(folder: SourceFolder) -> None:
+    a = folder.write("a.jsonl", A)
+    if not str(a).startswith("s3://"):
+        pytest.skip("only S3 has two schemes: make test-s3")
+    folder.run()
+    folder.source["path"] = str(folder.folder).replace("s3://", "s3a://", 1)
+    assert not make_plan(folder.recipe).has_work()
+
+
 @pytest.mark.parametrize("split_bytes", [SMALL, 1 << 20])
 def test_copies_are_kept_on_request(folder: SourceFolder, split_bytes: int) -> None:
     folder.source |= {"split_bytes": split_bytes, "copies": "keep"}

@@ -210,6 +210,25 @@ def test_a_file_rewritten_with_the_same_size_is_refused(tmp_path) -> None:
         list(read_split(split, source))
 
 
+def test_other_content_of_the_same_size_and_time_is_refused(tmp_path) -> None:
+    source = Source(path=_write_lines(tmp_path / "a.jsonl", ["one"] * 9))
+    before = (tmp_path / "a.jsonl").stat()
+    [split] = list_splits(source)
+    _write_lines(tmp_path / "a.jsonl", ["two"] * 9)
+    os.utime(tmp_path / "a.jsonl", ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(SourceError, match="has changed since it was listed"):
+        list(read_split(split, source))
+
+
+def test_the_inode_on_another_machine_is_no_change(tmp_path) -> None:
+    _write_lines(tmp_path / "a.jsonl", ["one"])
+    info = storage.file_info(f"file://{tmp_path}/a.jsonl")
+    assert info is not None
+    times, _, inode = info.fingerprint.rpartition("-")
+    assert info.is_as_listed(f"{times}-{int(inode) + 1}")
+    assert not info.is_as_listed(f"1{times}-{inode}")
+
+
 def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path) -> None:
     source = Source(path=_write_lines(tmp_path / "a.jsonl", ["one"] * 2 * MAX_ROWS))
     [split] = list_splits(source)
