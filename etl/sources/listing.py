@@ -193,8 +193,7 @@ def _list_files(
         raise problems[before]
     if not listing.files:
         raise SourceError("no files found", where=path, hint=_hint_for_missing(path))
-    files = list(owners.input_files(path, listing))
-    for file, real in zip(files, listing.locations(file.uri for file in files), strict=True):
+    for file in owners.input_files(path, listing):
         name = source.format or detect_format(file.uri)
         if name is None:
             raise SourceError(
@@ -209,7 +208,7 @@ def _list_files(
             fingerprint=file.fingerprint,
             format=name,
             bytes=file.size,
-            real=None if real == file.uri else real,
+            real=None if (real := listing.location(file.uri)) == file.uri else real,
         )
 
 

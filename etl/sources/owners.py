@@ -90,16 +90,14 @@ class _Folders:
 
     def __init__(self, owners: Owners, listing: Listing) -> None:
         self._owners = owners
-        self._root, self._links = listing.root, listing.links
-        self._location = storage.location_of(listing.root)
-        self._tables = {self._place(table) for table in listing.tables}
+        self._listing = listing
+        self._location = listing.location(listing.root)
+        self._tables = {listing.location(table) for table in listing.tables}
         self._known: dict[str, str | None] = {}
 
     def owner_of(self, file: FileInfo) -> str | None:
         """Return the location of the lake or of the innermost table that a file is in, if any."""
-        is_link = file.uri in self._links
-        place = storage.location_of(file.uri) if is_link else self._place(file.uri)
-        folder = place.rpartition("/")[0]
+        folder = self._listing.location(file.uri).rpartition("/")[0]
         if folder not in self._known:
             self._known[folder] = next(filter(self._is_owner, _with_parents(folder)), None)
         return self._known[folder]
@@ -118,9 +116,6 @@ class _Folders:
     def _is_lake(self, folder: str) -> bool:
         """Return whether the listing shows at least two tables of a lake in a folder."""
         return sum(f"{folder}/{name}" in self._tables for name in _TABLE_NAMES) > 1
-
-    def _place(self, url: str) -> str:
-        return self._location + url[len(self._root) :]
 
 
 def _has_log(folder: str) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any, Final
 
 from etl.errors import StorageError, error_line
@@ -71,11 +72,13 @@ class Listing:
     tables: frozenset[str]
     links: frozenset[str]
 
-    def locations(self, uris: Iterable[str]) -> Iterator[str]:
-        """Yield the URL of each listed file without links and other names of its protocol."""
-        root = location_of(self.root)
-        for uri in uris:
-            yield location_of(uri) if uri in self.links else root + uri[len(self.root) :]
+    def location(self, url: str) -> str:
+        """Return the URL of a listed file or folder without links and other names of its protocol."""
+        return location_of(url) if url in self.links else self._location + url[len(self.root) :]
+
+    @cached_property
+    def _location(self) -> str:
+        return location_of(self.root)
 
 
 def find_files(pattern: str, report: Report | None = None) -> list[FileInfo]:

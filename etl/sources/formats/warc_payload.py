@@ -12,10 +12,9 @@ from resiliparse.parse.encoding import detect_mime
 from etl.sources.formats.character_sets import decode_text
 from etl.sources.formats.http_response import is_response, parse_response
 from etl.sources.formats.warc_records import Record
+from etl.sources.layers.bodies import SNIFFED_BYTES, has_binary_data
 
-_SNIFFED_BYTES = 1445  # WHATWG MIME Sniffing, 5.2: the length of a resource header
 _CHARSET = re.compile(r"charset\s*=\s*[\"']?\s*([^\s;\"']+)", re.IGNORECASE)
-_BINARY_DATA = re.compile(rb"[\x00-\x08\x0b\x0e-\x1a\x1c-\x1f]")  # WHATWG MIME Sniffing, 3
 _NOT_PROSE = ("text/css", "text/dns", "text/javascript", "text/ecmascript")
 _PROSE_APPLICATIONS = ("application/xhtml+xml", "application/xml")
 
@@ -67,7 +66,7 @@ def _text_payload(
     if mime and not _is_text(mime):
         return Payload(problem="not_text", error=f"the content type is {mime}", facts=facts)
     if _is_type_doubtful(record, mime, content):
-        sniffed = _mime(detect_mime(content[:_SNIFFED_BYTES]))
+        sniffed = _mime(detect_mime(content[:SNIFFED_BYTES]))
         if sniffed and not _is_text(sniffed) and sniffed != "application/octet-stream":
             error = f"the content starts like {sniffed}"
             return Payload(problem="not_text", error=error, facts=facts)
@@ -75,7 +74,7 @@ def _text_payload(
     decoded = decode_text(content, charset[1] if charset else None)
     text, encoding, undecoded = decoded
     facts["charset"] = encoding
-    if "\0" in text[:_SNIFFED_BYTES]:
+    if "\0" in text[:SNIFFED_BYTES]:
         error = "the content starts with binary data"
         return Payload(problem="not_text", error=error, facts=facts)
     if undecoded:
@@ -100,7 +99,7 @@ def _is_type_doubtful(record: Record, mime: str, content: bytes) -> bool:
         return False
     if mime and kind != "response" and _mime(fields.get("content-type")) != "application/http":
         return False
-    return mime != "text/plain" or bool(_BINARY_DATA.search(content, 0, _SNIFFED_BYTES))
+    return mime != "text/plain" or has_binary_data(content)
 
 
 @lru_cache(maxsize=256)

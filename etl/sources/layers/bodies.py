@@ -21,8 +21,11 @@ _NAMES: Final[Mapping[str, tuple[Coding, ...]]] = {
     "br": ("brotli",),
     "zstd": ("zstd",),
 }
+
+SNIFFED_BYTES: Final = 1445
+"""The length of a resource header: WHATWG MIME Sniffing, 5.2."""
+
 _BINARY_DATA = re.compile(rb"[\x00-\x08\x0b\x0e-\x1a\x1c-\x1f]")  # WHATWG MIME Sniffing, 3
-_SNIFFED_BYTES: Final = 1445
 
 
 class Body(NamedTuple):
@@ -55,6 +58,11 @@ def decode_body(body: bytes, codings: Sequence[str], max_bytes: int) -> Body:
     return Body(body, damage)
 
 
+def has_binary_data(content: bytes) -> bool:
+    """Return whether content begins with bytes that no text has."""
+    return _BINARY_DATA.search(content, 0, SNIFFED_BYTES) is not None
+
+
 def _unpack(body: bytes, coding: Coding, max_bytes: int) -> Body | None:
     """Return the decompressed body, at least ``max_bytes`` of a longer one; None if it is not compressed."""
     has_magic = coding in MAGIC
@@ -77,6 +85,6 @@ def _unpack(body: bytes, coding: Coding, max_bytes: int) -> Body | None:
         is_certain = has_magic
     else:  # data that is not compressed soon has an error
         return None
-    if not is_certain and _BINARY_DATA.search(body, 0, _SNIFFED_BYTES) is None:
+    if not is_certain and not has_binary_data(body):
         return None  # a text that is decompressed without an error by chance
     return Body(content, (f"{coding}: {damage}",) if damage else ())
