@@ -5,12 +5,12 @@ LAKE    ?= lake
 # Test processes.
 WORKERS ?= 2
 FUZZ_SECONDS ?= 600
-# Further options of pytest, as in: make test-stores OPTIONS="--last-failed".
-OPTIONS ?=
+# Further options of pytest, as in: make test-stores PYTEST_OPTIONS="--last-failed".
+PYTEST_OPTIONS ?=
 
 BIN       := .venv/bin
 INSTALLED := .venv/.installed
-PYTEST    := $(BIN)/python -m pytest $(OPTIONS)
+PYTEST    := $(BIN)/python -m pytest $(PYTEST_OPTIONS)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test long test-s3 test-slow test-stores test-engines test-trainers test-wheel test-image test-k8s test-pages chaos damage fuzz lint docs bench dist audit clean

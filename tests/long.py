@@ -35,7 +35,7 @@ class Part:
 
     def run(self, *options: str) -> bool:
         """Run the part with further options of pytest, and return whether it passed."""
-        variables = [f"PART={self.part}", f"OPTIONS={' '.join(options)}"]
+        variables = [f"PART={self.part}", f"PYTEST_OPTIONS={' '.join(options)}"]
         command = ["make", self.target, *variables]
         return subprocess.run(command, cwd=self.folder, check=False).returncode == 0
 

@@ -18,7 +18,7 @@ export PYTEST_DISABLE_PLUGIN_AUTOLOAD = 1
 
 toy:
 \techo run >> runs
-\tTOY_PART=$(PART) {sys.executable} -m pytest -q -c /dev/null --rootdir . $(OPTIONS) .
+\tTOY_PART=$(PART) {sys.executable} -m pytest -q -c /dev/null --rootdir . $(PYTEST_OPTIONS) .
 
 install:
 \techo run >> runs
