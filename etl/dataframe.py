@@ -21,13 +21,13 @@ import pyarrow.parquet as pq
 from pydantic import TypeAdapter, ValidationError
 
 from etl import schemas, storage
-from etl.delta.data_file import DataFile, DataFileWriter, fill_columns
-from etl.delta.layout import Layout
 from etl.delta.table import Table
 from etl.errors import MismatchError, RecipeError, TableError
 from etl.lake.commit_info import to_commit_info
 from etl.lake.releases import open_version
 from etl.lake.table_specs import ARCHIVED_TOKENS, SPECS, TOKENS
+from etl.parquet.data_file import DataFile, DataFileWriter, fill_columns
+from etl.parquet.layout import Layout
 from etl.recipe.stage_list import StageList, parse_stage
 from etl.recipe.validation_errors import explain_stage_errors
 from etl.sources import Source, Split

@@ -17,6 +17,7 @@ LAYERS = (
     ("visible_text",),
     ("errors", "schemas", "kernels"),
     ("storage", "compact_collections", "html", "row_condition", "settings_files"),
+    ("parquet",),
     ("compute", "delta", "text"),
     ("sources",),
     ("stages",),
@@ -34,12 +35,13 @@ EXAMPLES = ("etl.pipelines.tour", "etl.pipelines.gpt", "etl.pipelines.train_ddp"
 """Example programs, which may import everything, as a user's program does."""
 
 ONLY: dict[str, tuple[str, ...]] = {
-    "etl.delta": ("errors", "compact_collections", "storage"),
+    "etl.delta": ("errors", "compact_collections", "parquet", "storage"),
     "etl.kernels": (),
     "etl.loader": (
         "errors",
         "schemas",
         "storage",
+        "parquet",
         "delta",
         "lake.commit_info",
         "lake.leases",
@@ -48,6 +50,7 @@ ONLY: dict[str, tuple[str, ...]] = {
         "lake.vacuums",
         "row_condition",
     ),
+    "etl.parquet": ("errors", "storage"),
     "etl.schemas": (),
 }
 """Packages that may import less than their layer allows: only themselves and these."""

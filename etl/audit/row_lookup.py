@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 
 from etl import storage
 from etl.delta.actions import string_scalar
-from etl.delta.data_file import fill_columns
 from etl.delta.table import Table
 from etl.errors import TableError
+from etl.parquet.data_file import fill_columns
 
 Wanted = Mapping[str, str | int]
 """Column -> the value that it must have."""

@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 
 from etl import storage
 from etl.delta.actions import to_arrow
-from etl.delta.data_file import fill_columns
 from etl.delta.table import Table
 from etl.lake.random_keys import random_keys, uniform
+from etl.parquet.data_file import fill_columns
 
 KEY = "key"
 """The column with the random key of a row, from 0 to 1."""

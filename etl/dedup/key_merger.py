@@ -25,12 +25,12 @@ from distributed import Client
 from etl import schemas, storage
 from etl.compute.submit import map_unordered, to_tokenlake_error
 from etl.dedup.key_lookup import EMPTY_KEYS
-from etl.delta.data_file import DataFile, DataFileWriter
 from etl.lake.keys_table import KINDS, KeyFile, list_key_files
 from etl.lake.ledger import Describe, Ledger, Rewrite, RewrittenFile, key_of
 from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.rewrite_files import FileGroup, rewrite_of
 from etl.lake.table_specs import KEYS
+from etl.parquet.data_file import DataFile, DataFileWriter
 
 RUNS_PER_LEVEL: Final = 4
 """Runs of a level that are merged; chosen here: after 120 equal runs, a look-up opens at most 10 files, and

@@ -18,8 +18,8 @@ from etl.compute.submit import compute_frame
 from etl.dedup.document_reader import DocumentReader
 from etl.dedup.numbered_files import FILES_PER_DUPLICATES_FILE, NumberedFile, file_of, row_of
 from etl.dedup.stored_file_list import StoredFileList
-from etl.delta.data_file import DataFile, DataFileWriter
 from etl.lake.table_specs import DUPLICATES
+from etl.parquet.data_file import DataFile, DataFileWriter
 
 PAIRS: Final = pd.DataFrame(
     {name: pd.Series(dtype="int64") for name in ("document", "keeper")}

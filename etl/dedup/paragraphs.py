@@ -52,9 +52,9 @@ from etl.dedup.numbered_files import (
     row_of,
 )
 from etl.dedup.stored_file_list import StoredFileList
-from etl.delta.data_file import DataFile, DataFileWriter
 from etl.kernels.hashing.sorted_sets import among, distinct
 from etl.lake.table_specs import DUPLICATES
+from etl.parquet.data_file import DataFile, DataFileWriter
 from etl.stages.dedup_paragraphs import DedupParagraphs
 
 

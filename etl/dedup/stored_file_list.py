@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from etl import storage
 from etl.dedup.numbered_files import NumberedFile
-from etl.delta.data_file import DataFileWriter
-from etl.delta.layout import Layout
 from etl.errors import StorageError
 from etl.kernels.hashing.sorted_sets import between
+from etl.parquet.data_file import DataFileWriter
+from etl.parquet.layout import Layout
 
 _AT_ONCE = 4096  # files held as Python objects, half a kilobyte each
 _SCHEMA = pa.schema(

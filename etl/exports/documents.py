@@ -22,7 +22,6 @@ import pyarrow.parquet as pq
 import zstandard
 
 from etl import schemas, storage
-from etl.delta.data_file import fill_columns
 from etl.delta.table import Table
 from etl.errors import TableError
 from etl.lake.commit_info import find_record
@@ -31,6 +30,7 @@ from etl.lake.ledger import find_ledger
 from etl.lake.releases import tables_at
 from etl.lake.work_units import kept_units
 from etl.loader.version_lease import VersionLease
+from etl.parquet.data_file import fill_columns
 from etl.recipe.recipe import Recipe
 from etl.row_condition import check_condition
 from etl.stages.dedup import find_cutting_stage

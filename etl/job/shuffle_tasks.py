@@ -9,10 +9,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from etl import storage
-from etl.delta.data_file import DataFile, DataFileWriter
 from etl.errors import TableError
 from etl.job.bucket_files import COLUMNS, BucketFile, BucketWriter, read_bucket, read_list
 from etl.lake.table_specs import SHUFFLED
+from etl.parquet.data_file import DataFile, DataFileWriter
 from etl.schemas import TOKENS
 from etl.schemas.shuffled_files import Bucket
 

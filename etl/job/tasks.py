@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 
 from etl import schemas, storage
 from etl.compute.unit_log import UnitLog
-from etl.delta.data_file import DataFile, DataFileWriter
 from etl.lake.dedup_decisions import cut_rows, duplicate_rows, without_cuts
 from etl.lake.stage_costs import READ, TOKENIZE, WRITE
 from etl.lake.table_specs import ARCHIVED_TOKENS, DOCUMENTS, TOKENS
 from etl.lake.work_units import WorkPart, WorkResult, WorkUnit
+from etl.parquet.data_file import DataFile, DataFileWriter
 from etl.recipe.recipe import Recipe
 from etl.sources import Split
 from etl.sources.content import Content, RowsDigest, sample_file

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from etl import schemas, storage
-from etl.delta.data_file import read_columns
 from etl.lake.ledger import Ledger
 from etl.lake.work_units import WorkUnit
+from etl.parquet.data_file import read_columns
 from etl.stages.dedup import DedupStage
 
 

@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from etl import storage
-from etl.delta.data_file import DataFile, DataFileWriter, fill_columns
-from etl.delta.layout import Layout
-from etl.delta.page_marks import find_marks
 from etl.errors import TableError
 from etl.lake.ledger import Ledger, Rewrite, RewrittenFile
 from etl.lake.table_specs import ARCHIVED_TOKENS, TOKENS
+from etl.parquet.data_file import DataFile, DataFileWriter, fill_columns
+from etl.parquet.layout import Layout
+from etl.parquet.page_marks import find_marks
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,6 @@ import pyarrow.parquet as pq
 
 from etl import schemas, storage
 from etl.compute.versions import library_versions
-from etl.delta.data_file import DataFileWriter
 from etl.delta.table import Table
 from etl.errors import ConflictError, LoaderError, MismatchError, TokenlakeError
 from etl.lake import leases
@@ -40,6 +39,7 @@ from etl.loader.find_documents import DocumentSpan
 from etl.loader.mixture import TokenMixture
 from etl.loader.ranks import Shard
 from etl.loader.replay import open_saved
+from etl.parquet.data_file import DataFileWriter
 
 FINGERPRINT: Final = "00" * 32
 """The fingerprint of the table: no recipe fills it."""

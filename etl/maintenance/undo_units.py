@@ -25,7 +25,6 @@ import pyarrow.parquet as pq
 from etl import schemas, storage
 from etl.audit.verify.verify import Problem
 from etl.delta.added_files import read_added_files
-from etl.delta.data_file import DataFile, DataFileWriter, fill_columns
 from etl.delta.table import Table
 from etl.errors import TableError
 from etl.lake import releases
@@ -38,6 +37,7 @@ from etl.lake.lineage_record import maintenance_record
 from etl.lake.table_specs import DUPLICATES, SPECS, open_tables
 from etl.lake.table_versions import live_inputs, read_versions
 from etl.lake.work_units import WorkUnit, kept_units
+from etl.parquet.data_file import DataFile, DataFileWriter, fill_columns
 
 _THREADS = 16  # they wait for storage
 _NOT_REPAIRABLE = "`etl run RECIPE --rebuild` makes the tables again"

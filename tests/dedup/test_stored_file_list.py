@@ -16,11 +16,11 @@ from etl.compute import shuffle
 from etl.dedup import stored_file_list as job
 from etl.dedup.numbered_files import NumberedFile
 from etl.dedup.stored_file_list import store_file_list
-from etl.delta.data_file import is_data_file
 from etl.delta.table import Table
 from etl.errors import StageError, WriteError
 from etl.job.run import run
 from etl.lake.dedup_decisions import RangeIndex
+from etl.parquet.data_file import is_data_file
 from etl.stages import DedupMinhash
 from tests.helpers.near_duplicates import expected, make, pairs, planted, write
 from tests.helpers.paths import NewPlace

@@ -7,9 +7,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from etl import storage
-from etl.delta.data_file import read_columns
 from etl.delta.table import Table
 from etl.errors import TableError
+from etl.parquet.data_file import read_columns
 
 _DAMAGED = "`etl verify` names the files that are damaged"
 _BATCH_ROWS = 1 << 17

@@ -21,9 +21,9 @@ from etl.audit.report_records import LakeReport
 from etl.audit.sampled_rows import shuffled_files
 from etl.audit.shown_documents import Documents
 from etl.audit.tune.rejudge import StoredFilter
-from etl.delta.data_file import read_columns
 from etl.delta.table import Table
 from etl.lake.releases import tables_at
+from etl.parquet.data_file import read_columns
 from etl.recipe.yaml_file import as_yaml
 
 _LENGTH_FILES: Final = 64

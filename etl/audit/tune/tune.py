@@ -18,13 +18,13 @@ from etl import storage
 from etl.audit.tune.kept_counts import Counted, KeptCounts, count_by_rule, count_kept, count_unknown
 from etl.audit.tune.rejudge import columns_of, rejecting_stage, rejudge
 from etl.audit.tune.thresholds import Thresholds
-from etl.delta.data_file import read_columns
 from etl.delta.table import Table
 from etl.errors import RecipeError, TableError
 from etl.html.card import Card, cards_html
 from etl.html.grid import make_grid
 from etl.lake.commit_info import find_record
 from etl.lake.open_table import find_table, open_table
+from etl.parquet.data_file import read_columns
 from etl.stages import DedupExact, Filter, Stage, Tokenize, Transform
 
 _THREADS: Final = 4

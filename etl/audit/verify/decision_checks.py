@@ -15,8 +15,8 @@ import polars as pl
 
 from etl import storage
 from etl.audit.verify.file_checks import Problem
-from etl.delta.data_file import read_columns
 from etl.delta.table import Table
+from etl.parquet.data_file import read_columns
 from etl.stages.dedup import DedupStage, find_dedup_stage
 from etl.stages.dedup_minhash import DedupMinhash
 

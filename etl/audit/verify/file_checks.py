@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 
 from etl import storage
 from etl.audit.value_counts import iterate_rows
-from etl.delta.statistics import prefix_bounds
 from etl.delta.table import Table
 from etl.errors import error_line
+from etl.parquet.statistics_collector import prefix_bounds
 from etl.visible_text import one_line
 
 _THREADS = 8  # they wait for storage more than they compute

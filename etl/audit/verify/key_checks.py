@@ -10,10 +10,10 @@ import polars as pl
 
 from etl import storage
 from etl.audit.verify.file_checks import Problem
-from etl.delta.data_file import read_columns
 from etl.delta.table import Table
 from etl.lake.keys_table import KeysTable, file_id
 from etl.lake.work_units import kept_units
+from etl.parquet.data_file import read_columns
 
 
 def check_keys(documents: Table, duplicates: pl.DataFrame, keys: KeysTable) -> Iterator[Problem]:

@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 
 from etl import schemas, storage
 from etl.audit.verify.file_checks import Problem
-from etl.delta.data_file import read_columns
 from etl.delta.table import Table
+from etl.parquet.data_file import read_columns
 
 _THREADS = 8
 _ADDRESS = ["source", "row"]

@@ -12,11 +12,11 @@ import pyarrow as pa
 
 from etl import storage
 from etl.audit.verify.file_checks import Problem
-from etl.delta.data_file import read_columns
 from etl.delta.table import Table
 from etl.lake.ledger import Ledger
 from etl.lake.random_keys import random_keys
 from etl.lake.shuffled_table import ShuffledTable, buckets_of, seed_of
+from etl.parquet.data_file import read_columns
 from etl.schemas.shuffled_files import Bucket
 
 _SEEDS = (-1, -2)  # of the hashes of addresses; no shuffle has them

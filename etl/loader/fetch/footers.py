@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow.parquet as pq
 
-from etl.delta.page_marks import find_marks, thin_marks
 from etl.errors import LoaderError
 from etl.loader.fetch.file_cache import cached_arrays
-from etl.loader.fetch.parquet_pages import Chunk, plain_chunk
 from etl.loader.fetch.range_requests import VERIFY, Ranges, Remote, read_footer
+from etl.parquet.page_marks import find_marks, thin_marks
+from etl.parquet.plain_pages import Chunk, plain_chunk
 
 _FORMAT = 1  # increase it when the arrays change
 _FOOTER_THREADS = 16

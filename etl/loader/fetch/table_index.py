@@ -17,15 +17,15 @@ import numpy as np
 import pyarrow as pa
 
 from etl import storage
-from etl.delta.page_marks import parse_marks
 from etl.delta.table import Table
 from etl.errors import LoaderError
 from etl.lake import releases
 from etl.lake.commit_info import fields_of
 from etl.loader.fetch.footers import read_row_groups
-from etl.loader.fetch.parquet_pages import Chunk
 from etl.loader.fetch.range_requests import VERIFY, Ranges, Remote, open_file
 from etl.loader.fetch.selected_rows import TableRows
+from etl.parquet.page_marks import parse_marks
+from etl.parquet.plain_pages import Chunk
 from etl.schemas import TOKENS, TokenizerRecord
 from etl.schemas.shuffled_files import Bucket
 

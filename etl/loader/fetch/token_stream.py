@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from etl.loader.fetch.parquet_pages import Chunk, Marks, Pages
 from etl.loader.fetch.row_group_files import Files
 from etl.loader.fetch.table_index import TableIndex, decoding_error
 from etl.loader.order.epoch import EpochStream
+from etl.parquet.plain_pages import Chunk, Marks, Pages
 
 _PIECE_TOKENS = 1 << 14
 _MARKED_ROW_GROUPS = 1024  # about a kilobyte each

@@ -13,13 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from etl import storage
-from etl.delta.data_file import fill_columns
 from etl.delta.table import Table
 from etl.errors import LoaderError, TableError, nearest_names
 from etl.lake import releases
 from etl.lake.commit_info import fields_of, input_versions
 from etl.loader.fetch.range_requests import VERIFY, Ranges, Remote, open_file
 from etl.loader.fetch.table_index import TableIndex
+from etl.parquet.data_file import fill_columns
 
 _REMOTE_THREADS = 16
 _LOCAL_THREADS = 4  # of which Arrow and Polars compute without the GIL

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 from pydantic import Field
 
 from etl import storage
-from etl.delta.data_file import read_columns
 from etl.delta.table import Table
 from etl.errors import RecipeError, TableError
+from etl.parquet.data_file import read_columns
 from etl.stages.base import Filter, Rules, above, below
 from etl.storage.file_sets import FileSet
 

@@ -8,7 +8,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from etl.loader.fetch.parquet_pages import Pages, plain_chunk
+from etl.parquet.plain_pages import Pages, plain_chunk
 
 LENGTHS = st.lists(st.one_of(st.integers(0, 2), st.integers(0, 300)), min_size=1, max_size=30)
 ELEMENT = pa.field("element", pa.int32(), nullable=False)

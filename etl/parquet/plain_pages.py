@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import zstandard
 
-from etl.delta.page_headers import parse_page_header
+from etl.parquet.page_headers import parse_page_header
 
 _NAMES = {"UNCOMPRESSED": 0, "LZ4": 1, "ZSTD": 2, "SNAPPY": 3}
 _HEADER_BYTES = (256, 1 << 16)  # enough without statistics, and enough with them

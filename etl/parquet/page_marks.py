@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from etl.delta.page_headers import parse_page_header
+from etl.parquet.page_headers import parse_page_header
 
 _KEY = b"pages_of_bulk_column"
 _MAX_HEADER_BYTES = 256
@@ -34,7 +34,7 @@ class MarkedOutput:
         if len(data) <= _MAX_HEADER_BYTES:
             try:
                 length, _, _, values = parse_page_header(data)
-            except (IndexError, OSError, KeyError, TypeError):
+            except (IndexError, OSError):
                 length, values = 0, -1
             if length == len(data) and values >= 0:
                 self._pages.append((self._position, values))

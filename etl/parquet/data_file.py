@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from etl import storage
-from etl.delta.layout import Layout, bulk_bytes, row_group_cuts
-from etl.delta.page_marks import MarkedOutput
-from etl.delta.statistics import StatisticsCollector
 from etl.errors import StorageError, TableError
+from etl.parquet.layout import Layout, bulk_bytes, row_group_cuts
+from etl.parquet.page_marks import MarkedOutput
+from etl.parquet.statistics_collector import StatisticsCollector
 
 _FILE_NAME = re.compile(r"\w+-[0-9a-f]{12}-\d+\.parquet")
 
