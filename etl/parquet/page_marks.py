@@ -33,7 +33,7 @@ class MarkedOutput:
         """Write bytes; the writer writes each page header on its own."""
         if len(data) <= _MAX_HEADER_BYTES:
             try:
-                length, _, _, values = parse_page_header(data)
+                length, _, _, values, _ = parse_page_header(data)
             except (IndexError, OSError):
                 length, values = 0, -1
             if length == len(data) and values >= 0:

@@ -36,7 +36,7 @@ def client() -> Iterator[Client]:
 
 
 def key_file(run: int, part: int, num_rows: int) -> KeyFile:
-    return KeyFile(f"keys/kind=exact/{run:032}-{part:012}-0.parquet", "exact", 0, 9, num_rows)
+    return KeyFile("keys", f"kind=exact/{run:032}-{part:012}-0.parquet", "exact", 0, 9, num_rows)
 
 
 @given(st.integers(1, 400), st.integers(1, 50), st.integers(1, 3))

@@ -12,13 +12,11 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
-import pyarrow.parquet as pq
 
-from etl import schemas, storage
+from etl import schemas
 from etl.audit.verify.file_checks import Problem
 from etl.delta.table import Table
-from etl.parquet.data_file import read_columns
+from etl.parquet.data_file_reader import read_columns
 
 _THREADS = 8
 _ADDRESS = ["source", "row"]
@@ -85,9 +83,7 @@ def read_duplicates(table: Table | None) -> pl.DataFrame:
             if name not in known and name != "stored_in"
         ]
         for file in table.data_files().to_pylist():
-            frame = pl.DataFrame(
-                pl.from_arrow(read_columns(storage.join(table.url, file["path"]), columns))
-            )
+            frame = pl.DataFrame(pl.from_arrow(read_columns(table.url, file, columns)))
             frame = frame.with_columns(*missing, stored_in=pl.lit(file["path"]))
             parts.append(frame.select(list(_DUPLICATES)))
     return pl.concat(parts)
@@ -199,13 +195,8 @@ def _addresses(url: str, paths: Sequence[str], columns: Sequence[str]) -> list[p
     names = [*_ADDRESS, *columns]
 
     def read(path: str) -> pl.DataFrame:
-        frame = pl.DataFrame(pl.from_arrow(read_columns(storage.join(url, path), names)))
+        frame = pl.DataFrame(pl.from_arrow(read_columns(url, path, names)))
         return frame.select(*_ADDRESS, pl.lit(path).alias("file"), *columns)
 
     with ThreadPoolExecutor(_THREADS) as pool:
         return list(pool.map(read, paths))
-
-
-def _read(url: str, path: str, columns: Sequence[str]) -> pa.Table:
-    with storage.open_input(storage.join(url, path)) as source:
-        return pq.read_table(source, columns=list(columns), use_threads=False)
