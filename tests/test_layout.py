@@ -79,7 +79,22 @@ LIBRARIES = {
     "typer": ("etl.cli.*",),
     "yaml": ("etl.recipe.*", "etl.settings_files.*"),
 }
-"""Libraries that only these modules import: our own data files are opened in one place."""
+"""Libraries that only these modules import."""
+
+OPEN_PARQUET = (
+    "etl.parquet.*",
+    "etl.audit.verify.file_checks",
+    "etl.delta.checkpoint",
+    "etl.exports.documents",
+    "etl.exports.megatron",
+    "etl.job.cost_estimate",
+    "etl.loader.*",
+    "etl.maintenance.commit_losses",
+    "etl.sources.peek",
+)
+"""Modules that open or write Parquet files other than the data files of tables, or read these by ranges or as
+they are stored. All others read rows of a table through ``etl.parquet.data_file_reader``.
+"""
 
 LOADER_CHAIN = ("order", "fetch", "batches")
 """Packages of ``etl.loader``. Each imports from the loader only itself and those before it."""
@@ -241,6 +256,11 @@ def test_nothing_in_the_order_of_the_loader_reads_files() -> None:
 def test_few_modules_import_a_library(library: str) -> None:
     importers = [module for module, target in IMPORTS if is_in(target, (f"{library}.*",))]
     assert [module for module in importers if not is_in(module, LIBRARIES[library])] == []
+
+
+def test_rows_of_tables_are_read_in_one_place() -> None:
+    importers = [module for module, target in IMPORTS if target == "etl.parquet.parquet_file"]
+    assert [module for module in importers if not is_in(module, OPEN_PARQUET)] == []
 
 
 @pytest.mark.parametrize("sparse", SPARSE)

@@ -17,8 +17,7 @@ from etl.delta.actions import ADD, REMOVE, STRING_MAP, TXN
 from etl.delta.log_segment import LogSegment
 from etl.delta.protocol import tombstone_retention_ms
 from etl.errors import DamagedLogError, error_line
-from etl.parquet.data_file import parquet_writer
-from etl.parquet.data_file_reader import open_parquet, read_footer
+from etl.parquet.parquet_file import open_parquet, parquet_writer, read_footer
 
 _BATCH_ROWS = 1 << 13
 # A checkpoint is due after this many log entries (as in delta-rs) or bytes of them: opening a table reads

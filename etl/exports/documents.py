@@ -29,8 +29,8 @@ from etl.lake.ledger import find_ledger
 from etl.lake.releases import tables_at
 from etl.lake.work_units import kept_units
 from etl.loader.version_lease import VersionLease
-from etl.parquet.data_file import parquet_writer
 from etl.parquet.data_file_reader import read_row_groups
+from etl.parquet.parquet_file import parquet_writer
 from etl.recipe.recipe import Recipe
 from etl.row_condition import check_condition
 from etl.stages.dedup import find_cutting_stage

@@ -35,8 +35,7 @@ from etl.loader.fetch.table_index import (
     read_tokenizers,
 )
 from etl.loader.version_lease import VersionLease
-from etl.parquet.data_file import parquet_writer
-from etl.parquet.data_file_reader import open_parquet
+from etl.parquet.parquet_file import open_parquet, parquet_writer
 
 _HEADER: Final = b"MMIDIDX\x00\x00"
 _VERSION: Final = 1

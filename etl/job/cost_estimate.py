@@ -37,7 +37,7 @@ from etl.job.plan import Plan
 from etl.lake.open_table import find_table
 from etl.lake.stage_costs import READ, TOKENIZE, WRITE, stage_costs
 from etl.lake.table_versions import stream_versions
-from etl.parquet.data_file_reader import read_footer
+from etl.parquet.parquet_file import read_footer
 from etl.recipe.recipe import Recipe
 from etl.schemas import Usage
 from etl.sources import Split

@@ -29,7 +29,7 @@ from etl.loader.batches.document_boundaries import IGNORED, Format
 from etl.loader.dataset import TokenDataset
 from etl.loader.mixture import TokenMixture
 from etl.loader.ranks import process_rank
-from etl.parquet.data_file import parquet_writer
+from etl.parquet.parquet_file import parquet_writer
 
 FOLDER: Final = "loss_logs"
 """The folder of a lake in which trainings write their losses."""

@@ -39,7 +39,8 @@ from etl.loader.mixture import TokenMixture
 from etl.loader.ranks import Shard
 from etl.loader.replay import open_saved
 from etl.parquet.data_file import DataFileWriter
-from etl.parquet.data_file_reader import open_parquet, read_columns, read_footer
+from etl.parquet.data_file_reader import read_columns
+from etl.parquet.parquet_file import open_parquet, read_footer
 
 FINGERPRINT: Final = "00" * 32
 """The fingerprint of the table: no recipe fills it."""

@@ -4,17 +4,15 @@ import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyarrow.parquet import ParquetWriter
 
 from etl import storage
 from etl.errors import StorageError
-from etl.parquet.data_file_reader import read_footer
 from etl.parquet.layout import Layout, bulk_bytes, row_group_cuts
 from etl.parquet.page_marks import MarkedOutput
+from etl.parquet.parquet_file import parquet_writer, read_footer
 from etl.parquet.statistics_collector import StatisticsCollector
 
 _FILE_NAME = re.compile(r"\w+-[0-9a-f]{12}-\d+\.parquet")
@@ -38,16 +36,6 @@ def is_data_file(path: str) -> bool:
     (True, False)
     """
     return _FILE_NAME.fullmatch(path.rsplit("/", 1)[-1]) is not None
-
-
-def parquet_writer(file: Any, schema: pa.Schema, **options: Any) -> ParquetWriter:
-    """Return a writer of a Parquet file with checksums, so that readers notice bits that flip in storage.
-
-    The options are those of pyarrow's ParquetWriter; the compression is zstd by default.
-    """
-    return ParquetWriter(
-        file, schema, write_page_checksum=True, **{"compression": "zstd", **options}
-    )
 
 
 class DataFileWriter:

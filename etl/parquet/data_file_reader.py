@@ -1,7 +1,7 @@
 """Open the data files of a table; the checksums of all pages that are read are verified.
 
 Rows of a table are read through ``open_data_file`` and the functions that call it. Only the loader, which
-reads ranges of remote files, opens files by itself, and passes them to ``open_parquet``.
+reads ranges of remote files, opens data files by itself.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,23 +10,10 @@ from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
-from pyarrow.parquet import FileMetaData, ParquetFile, RowGroupMetaData, read_metadata
 
 from etl import storage
 from etl.errors import TableError
-
-__all__ = [
-    "DataFileReader",
-    "FileMetaData",
-    "ParquetFile",
-    "RowGroupMetaData",
-    "fill_columns",
-    "open_data_file",
-    "open_parquet",
-    "read_columns",
-    "read_footer",
-    "read_row_groups",
-]
+from etl.parquet.parquet_file import FileMetaData, open_parquet
 
 _BUFFER_BYTES = 1 << 20
 
@@ -156,19 +143,6 @@ class DataFileReader:
                 where=self._uri,
                 hint="run `etl verify LAKE`, then `etl repair LAKE`",
             ) from error
-
-
-def open_parquet(source: pa.NativeFile, **options: Any) -> ParquetFile:
-    """Open a Parquet file whose pages are read with their checksums, with options of pyarrow's ParquetFile.
-
-    ``pyarrow.parquet.read_table`` would import pandas and pyarrow's datasets, which takes 0.3 s.
-    """
-    return ParquetFile(source, page_checksum_verification=True, **options)
-
-
-def read_footer(source: pa.NativeFile) -> FileMetaData:
-    """Return the footer of a Parquet file."""
-    return read_metadata(source)
 
 
 def fill_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:

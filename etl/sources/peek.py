@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from etl import storage
 from etl.errors import SourceError, StorageError, error_line
-from etl.parquet.data_file_reader import open_parquet
+from etl.parquet.parquet_file import open_parquet
 from etl.sources.formats import byte_lines, json_array, jsonl
 from etl.sources.split import Format, Split, split_compression
 

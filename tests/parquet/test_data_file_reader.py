@@ -9,15 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from etl.errors import StorageError, TableError
-from etl.parquet.data_file import DataFile, DataFileWriter, parquet_writer
-from etl.parquet.data_file_reader import (
-    fill_columns,
-    open_data_file,
-    open_parquet,
-    read_columns,
-    read_row_groups,
-)
+from etl.parquet.data_file import DataFile, DataFileWriter
+from etl.parquet.data_file_reader import fill_columns, open_data_file, read_columns, read_row_groups
 from etl.parquet.layout import Layout
+from etl.parquet.parquet_file import open_parquet, parquet_writer
 
 SCHEMA = pa.schema(
     [

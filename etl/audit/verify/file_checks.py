@@ -17,7 +17,7 @@ from etl import storage
 from etl.audit.value_counts import iterate_rows
 from etl.delta.table import Table
 from etl.errors import error_line
-from etl.parquet.data_file_reader import FileMetaData, ParquetFile, RowGroupMetaData, open_parquet
+from etl.parquet.parquet_file import FileMetaData, ParquetFile, RowGroupMetaData, open_parquet
 from etl.parquet.statistics_collector import prefix_bounds
 from etl.visible_text import one_line
 

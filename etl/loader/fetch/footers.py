@@ -14,8 +14,8 @@ import numpy as np
 from etl.errors import LoaderError
 from etl.loader.fetch.file_cache import cached_arrays
 from etl.loader.fetch.range_requests import VERIFY, Ranges, Remote, read_footer
-from etl.parquet.data_file_reader import FileMetaData
 from etl.parquet.page_marks import find_marks, thin_marks
+from etl.parquet.parquet_file import FileMetaData
 from etl.parquet.plain_pages import Chunk, plain_chunk
 
 _FORMAT = 1  # increase it when the arrays change

@@ -21,8 +21,8 @@ import pyarrow as pa
 from etl import storage
 from etl.errors import LoaderError, StorageError
 from etl.loader.fetch.disk_cache import Cache
-from etl.parquet import data_file_reader
-from etl.parquet.data_file_reader import FileMetaData
+from etl.parquet import parquet_file
+from etl.parquet.parquet_file import FileMetaData
 
 _FIRST_PAUSE_S = 0.25  # a store that replies "slow down" needs fractions of a second
 _LONGEST_PAUSE_S = 8.0
@@ -142,7 +142,7 @@ def read_footer(uri: str, size: int, ranges: Ranges | None) -> FileMetaData:
     """Return the footer of a Parquet file; raises as ``open_file``, and LoaderError if it is damaged."""
     with open_file(uri, size, ranges) as file:
         try:
-            return data_file_reader.read_footer(file)
+            return parquet_file.read_footer(file)
         except (pa.ArrowException, OSError) as error:
             raise LoaderError(
                 f"the footer cannot be read ({error})", where=uri, hint=VERIFY

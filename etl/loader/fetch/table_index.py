@@ -25,8 +25,8 @@ from etl.lake.commit_info import fields_of
 from etl.loader.fetch.footers import read_row_groups
 from etl.loader.fetch.range_requests import VERIFY, Ranges, Remote, open_file
 from etl.loader.fetch.selected_rows import TableRows
-from etl.parquet.data_file_reader import open_parquet
 from etl.parquet.page_marks import parse_marks
+from etl.parquet.parquet_file import open_parquet
 from etl.parquet.plain_pages import Chunk
 from etl.schemas import TOKENS, TokenizerRecord
 from etl.schemas.shuffled_files import Bucket

@@ -11,7 +11,7 @@ import pyarrow as pa
 from etl.loader.fetch.row_group_files import Files
 from etl.loader.fetch.table_index import TableIndex, decoding_error
 from etl.loader.order.epoch import EpochStream
-from etl.parquet.data_file_reader import open_parquet
+from etl.parquet.parquet_file import open_parquet
 from etl.parquet.plain_pages import Chunk, Marks, Pages
 
 _PIECE_TOKENS = 1 << 14

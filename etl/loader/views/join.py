@@ -20,7 +20,7 @@ from etl.loader.fetch.range_requests import VERIFY, Ranges, open_file
 from etl.loader.fetch.selected_rows import MappedArray, TableRows
 from etl.loader.fetch.table_index import TableIndex
 from etl.loader.views.pinned_documents import Pinned, PinnedTable, RowFile, RowGroups
-from etl.parquet.data_file_reader import open_parquet
+from etl.parquet.parquet_file import open_parquet
 
 _PART_ROWS = 1 << 24  # of both tables together, 16 bytes each
 _SEEDS = (-3, -4, -5)  # of the keys: two documents may have the same key by one of them

@@ -18,7 +18,8 @@ from etl.lake import releases
 from etl.lake.commit_info import fields_of, input_versions
 from etl.loader.fetch.range_requests import VERIFY, Ranges, Remote, open_file
 from etl.loader.fetch.table_index import TableIndex
-from etl.parquet.data_file_reader import fill_columns, open_parquet
+from etl.parquet.data_file_reader import fill_columns
+from etl.parquet.parquet_file import open_parquet
 
 _REMOTE_THREADS = 16
 _LOCAL_THREADS = 4  # of which Arrow and Polars compute without the GIL
