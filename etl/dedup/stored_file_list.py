@@ -75,7 +75,7 @@ class StoredFileList:
 
     def _read(self, numbers: NDArray[np.int64], names: Sequence[str]) -> pa.Table:
         tables = [_SCHEMA.empty_table().select(names)]
-        with open_data_file(self.table, self.path, names, at_once=True) as file:
+        with open_data_file(self.table, self.path, names) as file:
             for group in range(file.num_row_groups):
                 bounds = file.bounds(group, "number")
                 assert bounds is not None, "the list has statistics"

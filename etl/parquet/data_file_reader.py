@@ -1,13 +1,13 @@
 """Open the data files of a table; the checksums of all pages that are read are verified.
 
 Rows of a table are read through ``open_data_file`` and the functions that call it. Only the loader, which
-reads ranges of remote files, opens data files by itself.
+reads ranges of remote files, opens them otherwise.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
@@ -15,42 +15,37 @@ from etl import storage
 from etl.errors import TableError
 from etl.parquet.parquet_file import FileMetaData, open_parquet
 
+FileEntry: TypeAlias = str | Mapping[str, Any]
+"""A data file of a table: its entry in the list of data files, or only its path."""
+
+Columns: TypeAlias = Sequence[str] | pa.Schema | None
+"""The columns to read, by default all. A file may lack columns of a schema: see ``fill_columns``."""
+
 _BUFFER_BYTES = 1 << 20
 
 
 @contextmanager
 def open_data_file(
-    table: str,
-    file: str | Mapping[str, Any],
-    columns: Sequence[str] | pa.Schema | None = None,
-    *,
-    at_once: bool = False,
+    table: str, file: FileEntry, columns: Columns = None, *, at_once: bool = False
 ) -> Iterator["DataFileReader"]:
-    """Open a data file of the table at a URL, to read some columns of its rows, or all.
+    """Open a data file of the table at a URL, to read some columns of its rows.
 
-    ``file`` is the entry of the file in the list of data files, or its path. The file must have the
-    ``columns`` that are given by name. With a schema, a column that it does not have is null: see
-    ``fill_columns``. Stored columns are read a part at a time, or ``at_once``, which takes fewer requests.
-
-    Raises StorageError if the file is not readable. Raises TableError, also while it is read, if it is
-    damaged or does not have a column.
+    A stored column is read a part at a time, or ``at_once``, which takes fewer requests. Raises StorageError
+    if the file is not readable. Raises TableError, also while it is read, if it is damaged or does not have a
+    column.
     """
     uri = storage.join(table, file if isinstance(file, str) else file["path"])
     with storage.open_input(uri) as source:
         yield DataFileReader(source, uri, columns, at_once=at_once)
 
 
-def read_columns(
-    table: str, file: str | Mapping[str, Any], columns: Sequence[str] | pa.Schema | None = None
-) -> pa.Table:
+def read_columns(table: str, file: FileEntry, columns: Columns = None) -> pa.Table:
     """Return the rows of a data file; the arguments and errors are those of ``open_data_file``."""
     with open_data_file(table, file, columns, at_once=True) as opened:
         return opened.read()
 
 
-def read_row_groups(
-    table: str, file: str | Mapping[str, Any], columns: Sequence[str] | pa.Schema | None = None
-) -> Iterator[pa.Table]:
+def read_row_groups(table: str, file: FileEntry, columns: Columns = None) -> Iterator[pa.Table]:
     """Yield the row groups of a data file; the arguments and errors are those of ``open_data_file``."""
     with open_data_file(table, file, columns) as opened:
         for group in range(opened.num_row_groups):
@@ -60,19 +55,12 @@ def read_row_groups(
 class DataFileReader:
     """The rows of an open data file."""
 
-    def __init__(
-        self,
-        source: pa.NativeFile,
-        uri: str,
-        columns: Sequence[str] | pa.Schema | None,
-        *,
-        at_once: bool,
-    ) -> None:
+    def __init__(self, source: pa.NativeFile, uri: str, columns: Columns, *, at_once: bool) -> None:
         self._uri = uri
         with self._naming_file():
             buffer_bytes = 0 if at_once else _BUFFER_BYTES
             self._file = open_parquet(source, pre_buffer=at_once, buffer_size=buffer_bytes)
-            self.names: list[str] = self._file.schema_arrow.names
+            stored: list[str] = self._file.schema_arrow.names
         self.footer: FileMetaData = self._file.metadata
         self.num_row_groups: int = self._file.num_row_groups
         self._schema = columns if isinstance(columns, pa.Schema) else None
@@ -82,7 +70,7 @@ class DataFileReader:
         else:
             required = list(columns or ())
             self._columns = None if columns is None else required
-        if missing := {*required}.difference(self.names):
+        if missing := {*required}.difference(stored):
             raise TableError(f"the data file has no column {min(missing)!r}", where=uri)
 
     def read(self) -> pa.Table:
@@ -125,8 +113,6 @@ class DataFileReader:
 
     @cached_property
     def _numbers(self) -> dict[str, int]:
-        if not self.num_row_groups:
-            return {}
         first = self.footer.row_group(0)
         return {first.column(i).path_in_schema: i for i in range(first.num_columns)}
 
