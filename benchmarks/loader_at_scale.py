@@ -32,11 +32,11 @@ from token_data import CACHE, corpus, data_folder, write_table
 from torch.utils.data import DataLoader
 
 from etl import schemas
-from etl.delta.data_file import DataFile
 from etl.delta.table import Table
 from etl.lake.table_specs import TOKENS
 from etl.loader import Format, Shuffle, TokenDataset
 from etl.loader.order.epoch import EpochPlan
+from etl.parquet.data_file import DataFile
 
 BATCH, SEQ_LEN = 8, 2048
 _LOOK_EVERY = 500

@@ -41,7 +41,6 @@ from etl.compute.submit import map_unordered
 from etl.dedup import key_writer, passes
 from etl.dedup.document_reader import DocumentReader
 from etl.dedup.numbered_files import ComparisonSet
-from etl.delta.data_file import DataFile, DataFileWriter
 from etl.delta.table import Table
 from etl.job.commit_policy import CommitPolicy
 from etl.lake.dedup_decisions import DedupDecisions
@@ -51,6 +50,7 @@ from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.lineage_record import count_results, input_files, run_record
 from etl.lake.table_specs import DOCUMENTS, DUPLICATES
 from etl.lake.work_units import WorkResult, kept_units, split_key
+from etl.parquet.data_file import DataFile, DataFileWriter
 from etl.recipe.recipe import Recipe
 from etl.sources import Split
 from etl.sources.content import SAMPLE_DIGITS, Content

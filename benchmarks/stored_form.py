@@ -19,12 +19,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from token_data import Corpus, corpus, data_folder, write_table
 
-from etl.delta.layout import Layout
 from etl.lake.table_specs import ARCHIVED_TOKENS, TOKENS
 from etl.loader.fetch.range_requests import Remote
 from etl.loader.fetch.row_group_files import LocalFiles
 from etl.loader.fetch.table_index import read_index
 from etl.loader.fetch.token_stream import RowGroups
+from etl.parquet.layout import Layout
 
 _LZ4 = replace(TOKENS.layout, compression="lz4", compression_level=3)
 

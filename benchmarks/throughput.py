@@ -38,8 +38,8 @@ from chains import CHAINS, distinct_text, run_on, text_of_which
 from token_data import tokenizer
 
 from etl import schemas, storage
-from etl.delta.data_file import DataFileWriter
 from etl.lake.table_specs import DOCUMENTS, TOKENS
+from etl.parquet.data_file import DataFileWriter
 from etl.sources import Source
 from etl.sources.listing import list_splits
 from etl.sources.read import read_split

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from etl import schemas, storage
-from etl.delta.data_file import DataFileWriter
-from etl.delta.layout import Layout
 from etl.delta.table import Table
 from etl.lake.table_specs import TOKENS
+from etl.parquet.data_file import DataFileWriter
+from etl.parquet.layout import Layout
 from etl.stages.tokenize import Encoder, Tokenize
 from etl.text.tokenizer import make_lists
 

@@ -38,6 +38,7 @@ _ORDER = (
         "storage",
         "settings_files",
         "html",
+        "parquet",
         "delta",
         "text",
         "sources",

@@ -17,17 +17,17 @@ import dask
 import dask.dataframe as dd
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pydantic import TypeAdapter, ValidationError
 
 from etl import schemas, storage
-from etl.delta.data_file import DataFile, DataFileWriter, fill_columns
-from etl.delta.layout import Layout
 from etl.delta.table import Table
 from etl.errors import MismatchError, RecipeError, TableError
 from etl.lake.commit_info import to_commit_info
 from etl.lake.releases import open_version
 from etl.lake.table_specs import ARCHIVED_TOKENS, SPECS, TOKENS
+from etl.parquet.data_file import DataFile, DataFileWriter
+from etl.parquet.data_file_reader import fill_columns, read_columns
+from etl.parquet.layout import Layout
 from etl.recipe.stage_list import StageList, parse_stage
 from etl.recipe.validation_errors import explain_stage_errors
 from etl.sources import Source, Split
@@ -215,8 +215,7 @@ def _apply_stages(frame: pd.DataFrame, stages: Sequence[Stage]) -> pd.DataFrame:
 
 
 def _read_data_file(row: Mapping[str, str], *, url: str, schema: pa.Schema) -> pd.DataFrame:
-    with storage.open_input(storage.join(url, row["path"])) as file:
-        table = pq.read_table(file, use_threads=False)
+    table = read_columns(url, row)
     for name, value in row.items():
         if name.startswith("partition."):
             column = pa.repeat(pa.scalar(value, pa.string()), table.num_rows)

@@ -17,6 +17,7 @@ LAYERS = (
     ("visible_text",),
     ("errors", "schemas", "kernels"),
     ("storage", "compact_collections", "html", "row_condition", "settings_files"),
+    ("parquet",),
     ("compute", "delta", "text"),
     ("sources",),
     ("stages",),
@@ -34,12 +35,13 @@ EXAMPLES = ("etl.pipelines.tour", "etl.pipelines.gpt", "etl.pipelines.train_ddp"
 """Example programs, which may import everything, as a user's program does."""
 
 ONLY: dict[str, tuple[str, ...]] = {
-    "etl.delta": ("errors", "compact_collections", "storage"),
+    "etl.delta": ("errors", "compact_collections", "parquet", "storage"),
     "etl.kernels": (),
     "etl.loader": (
         "errors",
         "schemas",
         "storage",
+        "parquet",
         "delta",
         "lake.commit_info",
         "lake.leases",
@@ -48,6 +50,7 @@ ONLY: dict[str, tuple[str, ...]] = {
         "lake.vacuums",
         "row_condition",
     ),
+    "etl.parquet": ("errors", "storage"),
     "etl.schemas": (),
 }
 """Packages that may import less than their layer allows: only themselves and these."""
@@ -70,12 +73,28 @@ LIBRARIES = {
     "kr8s": ("etl.compute.kubernetes.*",),
     "llvmlite": ("etl.kernels.bytes.lanes", "etl.kernels.bytes.simd", "etl.kernels.cpu"),
     "numba": ("etl.kernels.*",),
+    "pyarrow.parquet": ("etl.parquet.*", "etl.sources.formats.*", "etl.pipelines.sample.build"),
     "s3fs": ("etl.storage.*",),
     "torch": ("etl.loader.*", *EXAMPLES),
     "typer": ("etl.cli.*",),
     "yaml": ("etl.recipe.*", "etl.settings_files.*"),
 }
 """Libraries that only these modules import."""
+
+OPEN_PARQUET = (
+    "etl.parquet.*",
+    "etl.audit.verify.file_checks",
+    "etl.delta.checkpoint",
+    "etl.exports.documents",
+    "etl.exports.megatron",
+    "etl.job.cost_estimate",
+    "etl.loader.*",
+    "etl.maintenance.commit_losses",
+    "etl.sources.peek",
+)
+"""Modules that open or write Parquet files other than the data files of tables, or read these by ranges or as
+they are stored. All others read rows of a table through ``etl.parquet.data_file_reader``.
+"""
 
 LOADER_CHAIN = ("order", "fetch", "batches")
 """Packages of ``etl.loader``. Each imports from the loader only itself and those before it."""
@@ -150,7 +169,7 @@ def is_in(module: str, patterns: tuple[str, ...]) -> bool:
 
 
 def imported_modules(module: str) -> Iterator[str]:
-    """The modules that a file imports anywhere in it: full names in ``etl``, top names of others."""
+    """The modules that a file imports anywhere in it, by their full names."""
     tree = ast.parse(FILES[module].read_text(encoding="utf-8"))
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -159,10 +178,12 @@ def imported_modules(module: str) -> Iterator[str]:
             assert node.level == 0, f"{module}:{node.lineno}: use absolute imports"
             base = node.module or ""
             submodules = [f"{base}.{alias.name}" for alias in node.names]
-            names = [name if name in FILES else base for name in submodules]
+            # A name that is imported from a library may be that of a module.
+            is_own = base.split(".")[0] == "etl"
+            names = [name if name in FILES or not is_own else base for name in submodules]
         else:
             continue
-        yield from (n if n.split(".")[0] == "etl" else n.split(".")[0] for n in names)
+        yield from names
 
 
 IMPORTS = [(module, target) for module in FILES for target in sorted(set(imported_modules(module)))]
@@ -227,13 +248,19 @@ def test_nothing_in_the_order_of_the_loader_reads_files() -> None:
     targets = {target for module, target in IMPORTS if is_in(module, ("etl.loader.order.*",))}
     internal = {target for target in targets if target.split(".")[0] == "etl"}
     assert all(is_in(target, ("etl.errors", "etl.loader.order.*")) for target in internal)
-    assert not targets & {"pathlib", "os", "io", "mmap", "tempfile"}
+    tops = {target.split(".")[0] for target in targets}
+    assert not tops & {"pathlib", "os", "io", "mmap", "tempfile"}
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_few_modules_import_a_library(library: str) -> None:
-    importers = [module for module, target in IMPORTS if target == library]
+    importers = [module for module, target in IMPORTS if is_in(target, (f"{library}.*",))]
     assert [module for module in importers if not is_in(module, LIBRARIES[library])] == []
+
+
+def test_rows_of_tables_are_read_in_one_place() -> None:
+    importers = [module for module, target in IMPORTS if target == "etl.parquet.parquet_file"]
+    assert [module for module in importers if not is_in(module, OPEN_PARQUET)] == []
 
 
 @pytest.mark.parametrize("sparse", SPARSE)

@@ -16,12 +16,12 @@ from etl import schemas, storage
 from etl.audit.report_records import LakeReport, RunCost, SourceReport, TableReport
 from etl.audit.value_counts import count_rules, count_values, sum_counts, with_verdict
 from etl.delta.actions import to_numpy
-from etl.delta.data_file import read_columns
 from etl.delta.table import Table
 from etl.lake.quarantine import Quarantine
 from etl.lake.releases import tables_at
 from etl.lake.stage_costs import StageCost, stage_costs
 from etl.lake.table_versions import stream_versions
+from etl.parquet.data_file_reader import read_columns
 
 
 def report(lake: str, *, version: int | str | None = None) -> LakeReport:
@@ -183,7 +183,7 @@ def _count_tokens(counts: dict[str, Counter[str]], table: Table, files: pa.Table
     _add_files(counts["tokenized"], one, "rows")
     _add_files(counts["tokens"], one, "max.token_end")
     for path in several["path"].to_pylist():
-        _add_rows(counts, read_columns(storage.join(table.url, path), ["source", "num_tokens"]))
+        _add_rows(counts, read_columns(table.url, path, ["source", "num_tokens"]))
 
 
 def _add_rows(counts: dict[str, Counter[str]], rows: pa.Table) -> None:

@@ -9,13 +9,11 @@ from typing import Any
 
 import polars as pl
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from etl import storage
 from etl.delta.actions import string_scalar
-from etl.delta.data_file import fill_columns
 from etl.delta.table import Table
 from etl.errors import TableError
+from etl.parquet.data_file_reader import fill_columns, open_data_file
 
 Wanted = Mapping[str, str | int]
 """Column -> the value that it must have."""
@@ -87,7 +85,7 @@ def read_first_rows(table: Table, limit: int, columns: Sequence[str] | None = No
     for entry in table.data_files().to_pylist():
         if missing <= 0:
             break
-        parts.append(fill_columns(_read_rows(table.url, entry, names, missing), schema))
+        parts.append(fill_columns(_read_rows(table.url, entry, schema, missing), schema))
         missing -= parts[-1].num_rows
     return pa.concat_tables(parts)
 
@@ -95,49 +93,31 @@ def read_first_rows(table: Table, limit: int, columns: Sequence[str] | None = No
 def _find_in_file(
     url: str, path: str, wanted: Wanted, columns: Sequence[str] | None
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    with storage.open_input(storage.join(url, path)) as source:
-        file = pq.ParquetFile(source)
-        names = file.schema_arrow.names if columns is None else list(columns)
+    equal = [pl.col(name) == value for name, value in wanted.items()]
+    with open_data_file(url, path) as file:
         start = 0
         for group in range(file.num_row_groups):
-            metadata = file.metadata.row_group(group)
-            if _may_hold(metadata, wanted):
-                keys = pl.DataFrame(
-                    file.read_row_group(group, columns=list(wanted), use_threads=False)
-                )
-                equal = [pl.col(name) == value for name, value in wanted.items()]
+            if all(file.may_hold(group, name, value, value) for name, value in wanted.items()):
+                keys = pl.DataFrame(file.row_group(group, list(wanted)))
                 indices = keys.with_row_index("").filter(equal)[""].to_list()
                 if indices:
-                    rows = file.read_row_group(group, columns=names, use_threads=False)
+                    rows = file.row_group(group, columns)
                     for index in indices:
                         yield start + index, rows.slice(index, 1).to_pylist()[0]
-            start += metadata.num_rows
+            start += file.footer.row_group(group).num_rows
 
 
-def _may_hold(group: pq.RowGroupMetaData, wanted: Wanted) -> bool:
-    """Return whether a row group may hold the wanted values, by its statistics."""
-    for index in range(group.num_columns):
-        column = group.column(index)
-        known = column.statistics is not None and column.statistics.has_min_max
-        if column.path_in_schema in wanted and known:
-            value = wanted[column.path_in_schema]
-            if not column.statistics.min <= value <= column.statistics.max:
-                return False
-    return True
-
-
-def _read_rows(url: str, entry: Mapping[str, Any], names: list[str], limit: int) -> pa.Table:
-    stored = [name for name in names if f"partition.{name}" not in entry]
+def _read_rows(url: str, entry: Mapping[str, Any], schema: pa.Schema, limit: int) -> pa.Table:
+    stored = pa.schema([field for field in schema if f"partition.{field.name}" not in entry])
     batches, num_rows = [], 0
-    with storage.open_input(storage.join(url, entry["path"])) as source:
-        file = pq.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20)
-        for batch in file.iter_batches(limit, columns=stored, use_threads=False):
+    with open_data_file(url, entry, stored) as file:
+        for batch in file.batches(limit):
             batches.append(batch.slice(0, limit - num_rows))
             num_rows += batches[-1].num_rows
             if num_rows == limit:
                 break
-    rows = pa.Table.from_batches(batches) if batches else pa.table({})
-    for name in names:
+    rows = pa.Table.from_batches(batches, stored)
+    for name in schema.names:
         if f"partition.{name}" in entry:
             value = entry[f"partition.{name}"]
             column = pa.nulls(num_rows, pa.string())

@@ -12,13 +12,11 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from etl import storage
 from etl.delta.actions import to_arrow
-from etl.delta.data_file import fill_columns
 from etl.delta.table import Table
 from etl.lake.random_keys import random_keys, uniform
+from etl.parquet.data_file_reader import open_data_file, read_columns
 
 KEY = "key"
 """The column with the random key of a row, from 0 to 1."""
@@ -36,10 +34,7 @@ def shuffled_files(files: pa.Table, seed: int) -> Iterator[dict[str, Any]]:
 
 def read_keyed(table: Table, path: str, columns: Sequence[str], seed: int) -> pl.DataFrame:
     """Return some columns of a data file, with ``source``, ``row``, the random ``KEY`` and the ``path``."""
-    schema = _schema(table, columns)
-    with storage.open_input(storage.join(table.url, path)) as source:
-        stored = pq.ParquetFile(source).read(columns=schema.names, use_threads=False)
-    rows = fill_columns(stored, schema)
+    rows = read_columns(table.url, path, _schema(table, columns))
     keys = uniform(random_keys(rows, seed)) if rows.num_rows else np.empty(0)
     return pl.DataFrame(rows).with_columns(pl.Series(KEY, keys), path=pl.lit(path))
 
@@ -73,15 +68,12 @@ def _read_in_file(
     table: Table, path: str, wanted: AbstractSet[tuple[str, int]], columns: Sequence[str]
 ) -> Iterator[Mapping[str, Any]]:
     numbers = to_arrow(np.array(sorted({row for _, row in wanted}), np.int64))
-    schema = _schema(table, columns)
-    with storage.open_input(storage.join(table.url, path)) as source:
-        file = pq.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20)
+    with open_data_file(table.url, path, _schema(table, columns)) as file:
         for group in range(file.num_row_groups):
-            keys = file.read_row_group(group, columns=["row"], use_threads=False)
+            keys = file.row_group(group, ["row"])
             indices = pc.indices_nonzero(pc.is_in(keys["row"], numbers))
             if len(indices):
-                stored = file.read_row_group(group, columns=schema.names, use_threads=False)
-                rows = fill_columns(stored.take(indices), schema).to_pylist()
+                rows = file.row_group(group).take(indices).to_pylist()
                 yield from (row for row in rows if (row["source"], row["row"]) in wanted)
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from etl import schemas, storage
+from etl import schemas
 from etl.delta.actions import string_scalar
 from etl.delta.table import Table
+from etl.parquet.data_file_reader import read_columns
 
 _THREADS = 8  # they wait for storage more than they compute
 _FILES_PER_BATCH = 4096  # as Python objects, a few kilobytes each
@@ -62,7 +62,5 @@ def count_rules(documents: Table, files: pa.Table) -> Counter[str]:
 
 
 def _count_in_file(url: str, path: str, column: str) -> dict[str | None, int]:
-    with storage.open_input(storage.join(url, path)) as source:
-        table = pq.ParquetFile(source).read([column], use_threads=False)
-    counts = pc.value_counts(table[column]).to_pylist()
+    counts = pc.value_counts(read_columns(url, path, [column])[column]).to_pylist()
     return {count["values"]: count["counts"] for count in counts}

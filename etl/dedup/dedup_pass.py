@@ -15,9 +15,9 @@ from etl.dedup.document_reader import DocumentReader
 from etl.dedup.numbered_files import ROW_BITS
 from etl.dedup.pairs import PairWriter, join_pairs
 from etl.dedup.stored_file_list import StoredFileList
-from etl.delta.data_file import DataFile
 from etl.kernels.hashing.sorted_sets import among
 from etl.lake.keys_table import KeyFile
+from etl.parquet.data_file import DataFile
 
 
 @dataclass(frozen=True)

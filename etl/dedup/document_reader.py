@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from etl import schemas, storage
@@ -14,6 +13,7 @@ from etl.dedup.keep_preference import KeepPreference
 from etl.dedup.numbered_files import NumberedFile
 from etl.kernels.hashing.sorted_sets import between
 from etl.lake.dedup_decisions import duplicate_rows
+from etl.parquet.data_file_reader import open_data_file, read_columns
 from etl.stages.dedup import DedupStage, duplicates_schema
 
 
@@ -30,16 +30,14 @@ class DocumentReader:
         """The schema of ``duplicates``."""
         return duplicates_schema(self.stages)
 
-    def uri(self, file: NumberedFile) -> str:
-        """Return the URI of a data file."""
-        url = self.documents if file.lake is None else storage.join(file.lake, "documents")
-        return storage.join(url, file.path)
+    def table_of(self, file: NumberedFile) -> str:
+        """Return the URL of the table that a data file belongs to."""
+        return self.documents if file.lake is None else storage.join(file.lake, "documents")
 
     def read(self, file: NumberedFile, columns: Sequence[str]) -> pa.Table:
         """Return ``row`` and ``columns`` of the rows of a data file that are not listed as duplicates."""
-        with storage.open_input(self.uri(file)) as source:
-            names = [*dict.fromkeys(["row", *columns])]
-            table = pq.read_table(source, columns=names, use_threads=False)
+        names = [*dict.fromkeys(["row", *columns])]
+        table = read_columns(self.table_of(file), file.path, names)
         dropped = self.listed_rows(file, schemas.WHOLE)
         if len(dropped):
             is_kept = ~np.isin(np.asarray(table["row"].combine_chunks()), dropped)
@@ -74,17 +72,8 @@ class DocumentReader:
         self, file: NumberedFile, rows: NDArray[np.int64], column: str
     ) -> Iterator[pa.Table]:
         """Yield ``row`` and a column of the row groups that may hold some of ``rows`` (ascending)."""
-        with storage.open_input(self.uri(file)) as source:
-            parquet = pq.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20)
-            for group in range(parquet.num_row_groups):
-                if _may_hold(parquet.metadata.row_group(group), rows):
-                    yield parquet.read_row_group(group, columns=["row", column], use_threads=False)
-
-
-def _may_hold(group: pq.RowGroupMetaData, rows: NDArray[np.int64]) -> bool:
-    """Return whether a row group may hold some of the rows (ascending), by its statistics."""
-    columns = [group.column(k) for k in range(group.num_columns)]
-    statistics = next(c.statistics for c in columns if c.path_in_schema == "row")
-    if statistics is None or not statistics.has_min_max:
-        return True
-    return len(between(rows, statistics.min, statistics.max)) > 0
+        with open_data_file(self.table_of(file), file.path, ["row", column]) as opened:
+            for group in range(opened.num_row_groups):
+                bounds = opened.bounds(group, "row")
+                if bounds is None or len(between(rows, *bounds)):
+                    yield opened.row_group(group)

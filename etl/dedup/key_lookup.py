@@ -11,16 +11,16 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from etl import schemas, storage
+from etl import schemas
 from etl.dedup.numbered_files import NumberedFile, address
 from etl.dedup.ranges import concatenate_ranges
 from etl.kernels.hashing.minhash import band_keys
 from etl.kernels.hashing.sorted_sets import between, distinct
 from etl.kernels.lines.text_units import NOT_COMPARED
 from etl.lake.keys_table import KeyFile, Kind, file_id
+from etl.parquet.data_file_reader import open_data_file
 from etl.stages.dedup_minhash import DedupMinhash
 
 EMPTY_KEYS: Final = pa.schema(
@@ -88,20 +88,16 @@ class StoredKeys:
 def _read_matching(file: KeyFile, wanted: NDArray[np.int64]) -> pa.Table:
     """Return the rows of a file whose key is in ``wanted`` (ascending, unique)."""
     tables = [EMPTY_KEYS]
-    with storage.open_input(file.uri) as source:
-        parquet = pq.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20)
-        key_column = parquet.schema_arrow.names.index("key")
-        for group in range(parquet.num_row_groups):
-            statistics = parquet.metadata.row_group(group).column(key_column).statistics
-            part = between(wanted, statistics.min, statistics.max)
+    with open_data_file(file.table, file.path, EMPTY_KEYS.column_names) as opened:
+        for group in range(opened.num_row_groups):
+            bounds = opened.bounds(group, "key")
+            part = wanted if bounds is None else between(wanted, *bounds)
             if not len(part):
                 continue
-            keys = parquet.read_row_group(group, columns=["key"], use_threads=False)
+            keys = opened.row_group(group, ["key"])
             indices = _matching_indices(np.asarray(keys["key"].combine_chunks()), part)
             if len(indices):
-                rest = parquet.read_row_group(
-                    group, columns=["check", "file", "row"], use_threads=False
-                )
+                rest = opened.row_group(group, ["check", "file", "row"])
                 table = rest.add_column(0, EMPTY_KEYS.field("key"), keys["key"])
                 tables.append(table.take(pa.array(indices)))
     return pa.concat_tables(tables)

@@ -19,18 +19,18 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from distributed import Client
 
-from etl import schemas, storage
+from etl import schemas
 from etl.compute.submit import map_unordered, to_tokenlake_error
 from etl.dedup.key_lookup import EMPTY_KEYS
-from etl.delta.data_file import DataFile, DataFileWriter
 from etl.lake.keys_table import KINDS, KeyFile, list_key_files
 from etl.lake.ledger import Describe, Ledger, Rewrite, RewrittenFile, key_of
 from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.rewrite_files import FileGroup, rewrite_of
 from etl.lake.table_specs import KEYS
+from etl.parquet.data_file import DataFile, DataFileWriter
+from etl.parquet.data_file_reader import open_data_file
 
 RUNS_PER_LEVEL: Final = 4
 """Runs of a level that are merged; chosen here: after 120 equal runs, a look-up opens at most 10 files, and
@@ -64,8 +64,8 @@ def files_to_merge(files: Iterable[KeyFile]) -> list[KeyFile]:
 
     The files of a run are those whose names begin with the same key.
     """
-    by_run = sorted(files, key=lambda file: key_of(file.uri))
-    runs = [list(run) for _, run in groupby(by_run, key=lambda file: key_of(file.uri))]
+    by_run = sorted(files, key=lambda file: key_of(file.path))
+    runs = [list(run) for _, run in groupby(by_run, key=lambda file: key_of(file.path))]
     levels = [_level(sum(file.rows for file in run)) for run in runs]
     full = [level for level in levels if levels.count(level) >= RUNS_PER_LEVEL]
     if not full:
@@ -86,7 +86,7 @@ def _level(rows: int) -> int:
 
 def _merge(client: Client, ledger: Ledger, files: Sequence[KeyFile]) -> Rewrite:
     """Write the rows of some files to new ones, which have disjoint ranges of keys."""
-    paths = tuple(file.uri.removeprefix(f"{ledger.url}/") for file in files)
+    paths = tuple(file.path for file in files)
     group = FileGroup(paths=paths, units=(), rows=sum(file.rows for file in files))
     name = ledger.key("merged", *paths)
     bounds = np.linspace(-(2**63), 2**63, 2 + group.rows // _KEYS_PER_FILE).tolist()
@@ -125,13 +125,8 @@ def _read_range(file: KeyFile, low: int, high: int) -> Iterator[pa.Table]:
     """Yield the rows of a file with a key from ``low`` to ``high``, by row group."""
     if file.high < low or file.low > high:
         return
-    with storage.open_input(file.uri) as source:
-        parquet = pq.ParquetFile(
-            source, pre_buffer=False, buffer_size=1 << 20, page_checksum_verification=True
-        )
-        key_column = parquet.schema_arrow.names.index("key")
-        for group in range(parquet.num_row_groups):
-            statistics = parquet.metadata.row_group(group).column(key_column).statistics
-            if statistics.max >= low and statistics.min <= high:
-                rows = parquet.read_row_group(group, EMPTY_KEYS.column_names, use_threads=False)
+    with open_data_file(file.table, file.path, EMPTY_KEYS.column_names) as opened:
+        for group in range(opened.num_row_groups):
+            if opened.may_hold(group, "key", low, high):
+                rows = opened.row_group(group)
                 yield rows.filter((pc.field("key") >= low) & (pc.field("key") <= high))

@@ -41,7 +41,6 @@ from etl.dedup.numbered_files import (
     row_of,
 )
 from etl.dedup.stored_file_list import store_file_list
-from etl.delta.data_file import DataFile, DataFileWriter
 from etl.errors import ConflictError
 from etl.lake.dedup_decisions import DedupDecisions
 from etl.lake.keys_table import KINDS, KeyFile, KeysTable, Kind, file_id, list_key_files
@@ -49,6 +48,7 @@ from etl.lake.ledger import Describe, Ledger
 from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.table_specs import KEYS
 from etl.lake.work_units import WorkUnit, arrived_units
+from etl.parquet.data_file import DataFile, DataFileWriter
 from etl.stages.dedup import find_dedup_stage
 from etl.stages.dedup_minhash import DedupMinhash
 from etl.stages.dedup_paragraphs import DedupParagraphs

@@ -9,17 +9,17 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from distributed import Client
 
-from etl import schemas, storage
+from etl import schemas
 from etl.compute.shuffle import shuffle_by_value
 from etl.compute.submit import compute_frame
 from etl.dedup.document_reader import DocumentReader
 from etl.dedup.numbered_files import FILES_PER_DUPLICATES_FILE, NumberedFile, file_of, row_of
 from etl.dedup.stored_file_list import StoredFileList
-from etl.delta.data_file import DataFile, DataFileWriter
 from etl.lake.table_specs import DUPLICATES
+from etl.parquet.data_file import DataFile, DataFileWriter
+from etl.parquet.data_file_reader import read_columns
 
 PAIRS: Final = pd.DataFrame(
     {name: pd.Series(dtype="int64") for name in ("document", "keeper")}
@@ -103,8 +103,7 @@ class PairWriter:
 
         ``keepers`` has, for each pair, the source and lake of its keeper's data file.
         """
-        with storage.open_input(self.lake.uri(file)) as source:
-            ids = pq.read_table(source, columns=["row", "id"], use_threads=False)
+        ids = read_columns(self.lake.table_of(file), file.path, ["row", "id"])
         rows = pa.array(row_of(pairs["document"].to_numpy()))
         size, schema = len(rows), self.lake.duplicates_schema
         columns = {

@@ -28,11 +28,10 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from distributed import Client
 from numpy.typing import NDArray
 
-from etl import schemas, storage
+from etl import schemas
 from etl.compute.shuffle import (
     partitions_for,
     range_of,
@@ -52,9 +51,10 @@ from etl.dedup.numbered_files import (
     row_of,
 )
 from etl.dedup.stored_file_list import StoredFileList
-from etl.delta.data_file import DataFile, DataFileWriter
 from etl.kernels.hashing.sorted_sets import among, distinct
 from etl.lake.table_specs import DUPLICATES
+from etl.parquet.data_file import DataFile, DataFileWriter
+from etl.parquet.data_file_reader import open_data_file, read_columns
 from etl.stages.dedup_paragraphs import DedupParagraphs
 
 
@@ -125,9 +125,8 @@ def _shared_units(inputs: PassInput, earlier: PassResult) -> dd.DataFrame:
 
 def _count_units(file: NumberedFile, *, lake: DocumentReader) -> pd.DataFrame:
     """Return the number of units in a data file, read from its footer."""
-    with storage.open_input(lake.uri(file)) as source:
-        metadata = pq.read_metadata(source)
-    groups = [metadata.row_group(k) for k in range(metadata.num_row_groups)]
+    with open_data_file(lake.table_of(file), file.path) as opened:
+        groups = [opened.footer.row_group(k) for k in range(opened.num_row_groups)]
     columns = [group.column(k) for group in groups for k in range(group.num_columns)]
     hashes = [column for column in columns if column.path_in_schema.startswith("unit_hashes.")]
     return pd.DataFrame({"units": [sum(column.num_values for column in hashes)]})
@@ -353,8 +352,8 @@ class _WriteRows:
 
     def _documents(self, file: NumberedFile, rows: NDArray[np.int64]) -> pa.Table:
         """Return ``row``, ``id`` and ``unit_chars`` of the given rows of a data file, in their order."""
-        with storage.open_input(self.lake.uri(file)) as source:
-            table = pq.read_table(source, columns=["row", "id", "unit_chars"], use_threads=False)
+        columns = ["row", "id", "unit_chars"]
+        table = read_columns(self.lake.table_of(file), file.path, columns)
         indices = pc.index_in(pa.array(rows), table["row"].combine_chunks())
         assert indices.null_count == 0, f"rows are missing from {file.path}"
         return table.take(indices)

@@ -14,8 +14,8 @@ from etl.dedup.minhash import find_similar
 from etl.dedup.numbered_files import NumberedFile
 from etl.dedup.paragraphs import find_repeated_passages
 from etl.dedup.stored_file_list import store_file_list
-from etl.delta.data_file import DataFile
 from etl.lake.keys_table import KeyFile
+from etl.parquet.data_file import DataFile
 from etl.stages.dedup import DedupStage
 from etl.stages.dedup_exact import DedupExact
 from etl.stages.dedup_minhash import DedupMinhash

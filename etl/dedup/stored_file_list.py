@@ -15,15 +15,15 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from etl import storage
 from etl.dedup.numbered_files import NumberedFile
-from etl.delta.data_file import DataFileWriter
-from etl.delta.layout import Layout
 from etl.errors import StorageError
 from etl.kernels.hashing.sorted_sets import between
+from etl.parquet.data_file import DataFileWriter
+from etl.parquet.data_file_reader import open_data_file, read_row_groups
+from etl.parquet.layout import Layout
 
 _AT_ONCE = 4096  # files held as Python objects, half a kilobyte each
 _SCHEMA = pa.schema(
@@ -53,16 +53,16 @@ _LAYOUT = Layout(
 class StoredFileList:
     """A stored list of data files, numbered from 0 and iterated in that order."""
 
-    uri: str
+    table: str  # URL of the table that it is stored in
+    path: str
     length: int
 
     def __len__(self) -> int:
         return self.length
 
     def __iter__(self) -> Iterator[NumberedFile]:
-        with self._open() as parquet:
-            for group in range(parquet.num_row_groups):
-                yield from _files(parquet.read_row_group(group, use_threads=False))
+        for rows in read_row_groups(self.table, self.path):
+            yield from _files(rows)
 
     def take(self, numbers: NDArray[np.int64]) -> list[NumberedFile]:
         """Return the files with these numbers (ascending, unique)."""
@@ -75,13 +75,13 @@ class StoredFileList:
 
     def _read(self, numbers: NDArray[np.int64], names: Sequence[str]) -> pa.Table:
         tables = [_SCHEMA.empty_table().select(names)]
-        with self._open() as parquet:
-            for group in range(parquet.num_row_groups):
-                statistics = parquet.metadata.row_group(group).column(0).statistics
-                part = between(numbers, statistics.min, statistics.max)
+        with open_data_file(self.table, self.path, names) as file:
+            for group in range(file.num_row_groups):
+                bounds = file.bounds(group, "number")
+                assert bounds is not None, "the list has statistics"
+                part = between(numbers, *bounds)
                 if len(part):
-                    table = parquet.read_row_group(group, columns=names, use_threads=False)
-                    tables.append(table.take(pa.array(part - statistics.min)))
+                    tables.append(file.row_group(group).take(pa.array(part - bounds[0])))
         return pa.concat_tables(tables)
 
     def chosen(
@@ -107,11 +107,6 @@ class StoredFileList:
         """
         return dd.from_map(_read_part, parts, *args, files=self, read=read, meta=meta, label=label)
 
-    @contextmanager
-    def _open(self) -> Iterator[pq.ParquetFile]:
-        with storage.open_input(self.uri) as file:
-            yield pq.ParquetFile(file, pre_buffer=False)
-
 
 @contextmanager
 def store_file_list(files: Iterable[NumberedFile], url: str, name: str) -> Iterator[StoredFileList]:
@@ -125,12 +120,11 @@ def store_file_list(files: Iterable[NumberedFile], url: str, name: str) -> Itera
     while batch := [vars(file) for file in islice(remaining, _AT_ONCE)]:
         writer.append(pa.Table.from_pylist(batch, _SCHEMA))
     (data_file,) = writer.close()
-    uri = storage.join(url, data_file.path)
     try:
-        yield StoredFileList(uri, data_file.rows)
+        yield StoredFileList(url, data_file.path, data_file.rows)
     finally:
         with suppress(StorageError):  # a list that remains is harmless
-            storage.remove(uri)
+            storage.remove(storage.join(url, data_file.path))
 
 
 def _read_part(

@@ -10,7 +10,6 @@ import pyarrow.compute as pc
 from etl import storage
 from etl.delta.actions import ADD
 from etl.delta.checkpoint import read_actions
-from etl.delta.data_file import DataFile
 from etl.delta.log_segment import (
     find_checkpoints,
     list_log_files,
@@ -19,6 +18,7 @@ from etl.delta.log_segment import (
     read_commit_files,
     version_of_commit_file,
 )
+from etl.parquet.data_file import DataFile
 
 
 def read_added_files(url: str, paths: Collection[str]) -> list[DataFile]:

@@ -10,7 +10,6 @@ from typing import Any
 import deltalake
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from deltalake.exceptions import DeltaError
 
 from etl import storage
@@ -18,6 +17,7 @@ from etl.delta.actions import ADD, REMOVE, STRING_MAP, TXN
 from etl.delta.log_segment import LogSegment
 from etl.delta.protocol import tombstone_retention_ms
 from etl.errors import DamagedLogError, error_line
+from etl.parquet.parquet_file import open_parquet, parquet_writer, read_footer
 
 _BATCH_ROWS = 1 << 13
 # A checkpoint is due after this many log entries (as in delta-rs) or bytes of them: opening a table reads
@@ -118,7 +118,7 @@ def find_problem(uri: str, version: int, table_id: object) -> str | None:
     if metadata is not None and table_id not in (None, metadata.get("id")):
         return "is that of another table"
     with storage.open_input(uri) as file:
-        written = (pq.read_metadata(file).metadata or {}).get(_VERSION)
+        written = (read_footer(file).metadata or {}).get(_VERSION)
     if written not in (None, str(version).encode()):
         return f"is that of version {written.decode()}"
     return None
@@ -173,7 +173,7 @@ def write_checkpoint(
     with (
         storage.convert_write_errors(uri),
         storage.open_atomic_output(uri) as file,
-        pq.ParquetWriter(file, _SCHEMA, compression="zstd", write_page_checksum=True) as writer,
+        parquet_writer(file, _SCHEMA) as writer,
     ):
 
         def put(kind: str, actions: pa.StructArray) -> None:
@@ -204,9 +204,7 @@ def _unexpired(tombstones: pa.StructArray, retention_ms: int) -> pa.StructArray:
 def _batches(uri: str, columns: list[str] | None, rows: int) -> Iterator[pa.RecordBatch]:
     try:
         with storage.open_input(uri) as file:
-            parquet = pq.ParquetFile(
-                file, pre_buffer=False, buffer_size=1 << 20, page_checksum_verification=True
-            )
+            parquet = open_parquet(file, pre_buffer=False, buffer_size=1 << 20)
             yield from parquet.iter_batches(rows, columns=columns, use_threads=False)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the last one: of names
         raise DamagedLogError(

@@ -15,11 +15,11 @@ import deltalake
 import pyarrow as pa
 
 from etl import storage
-from etl.delta.data_file import DataFile
 from etl.delta.entry_checksum import digest, seal
-from etl.delta.layout import Layout
 from etl.delta.log_segment import LogSegment, commit_file_name, log_folder
 from etl.errors import ConflictError, StorageError, TableError
+from etl.parquet.data_file import DataFile
+from etl.parquet.layout import Layout
 
 _THREADS = 16  # they wait for storage
 _CONFIGURATION: Mapping[str, str] = {

@@ -21,9 +21,9 @@ from etl.delta.entry_checksum import (
     digest,
     version_in,
 )
-from etl.delta.layout import Layout
 from etl.delta.table import Table
 from etl.errors import TokenlakeError
+from etl.parquet.layout import Layout
 
 _POINTER = "_last_checkpoint"
 _ASIDE = ".damaged"  # the end of the name of a file that was set aside

@@ -31,14 +31,14 @@ from etl.delta.commit import (
     metadata_fields,
     write_commit,
 )
-from etl.delta.data_file import DataFile
 from etl.delta.entry_checksum import digest, seal
-from etl.delta.layout import Layout
 from etl.delta.log_segment import ranges
 from etl.delta.set_transactions import SetTransactions
 from etl.delta.snapshot import Snapshot
 from etl.delta.statistics import column_types, file_table
 from etl.errors import ConflictError, StorageError, TableError, TokenlakeError, WriteError
+from etl.parquet.data_file import DataFile
+from etl.parquet.layout import Layout
 
 if TYPE_CHECKING:
     import pyarrow.dataset as pds

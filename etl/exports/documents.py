@@ -18,11 +18,9 @@ from typing import Final, Literal
 import numpy as np
 import polars as pl
 import pyarrow as pa
-import pyarrow.parquet as pq
 import zstandard
 
 from etl import schemas, storage
-from etl.delta.data_file import fill_columns
 from etl.delta.table import Table
 from etl.errors import TableError
 from etl.lake.commit_info import find_record
@@ -31,6 +29,8 @@ from etl.lake.ledger import find_ledger
 from etl.lake.releases import tables_at
 from etl.lake.work_units import kept_units
 from etl.loader.version_lease import VersionLease
+from etl.parquet.data_file_reader import read_row_groups
+from etl.parquet.parquet_file import parquet_writer
 from etl.recipe.recipe import Recipe
 from etl.row_condition import check_condition
 from etl.stages.dedup import find_cutting_stage
@@ -153,15 +153,12 @@ class _KeptDocuments:
             files = self._duplicates.url, self._decisions.files_around(source), [path]
             left_out = duplicate_rows(*files)
             cuts = cut_rows(*files) if self._cutting is not None else None
-        with storage.open_input(storage.join(self.table.url, path)) as stored:
-            file = pq.ParquetFile(stored, pre_buffer=False, buffer_size=1 << 20)
-            for group in range(file.num_row_groups):
-                rows = file.read_row_group(group, columns=self.schema.names, use_threads=False)
-                is_new = ~np.isin(np.asarray(rows["row"].combine_chunks()), left_out)
-                rows = fill_columns(rows.filter(pa.array(is_new)), self.schema)
-                if cuts is not None and self._cutting is not None:
-                    rows = without_cuts(rows, cuts, self._cutting)
-                yield self._selected(rows)
+        for stored in read_row_groups(self.table.url, path, self.schema):
+            is_new = ~np.isin(np.asarray(stored["row"].combine_chunks()), left_out)
+            rows = stored.filter(pa.array(is_new))
+            if cuts is not None and self._cutting is not None:
+                rows = without_cuts(rows, cuts, self._cutting)
+            yield self._selected(rows)
 
     def _selected(self, rows: pa.Table) -> pa.Table:
         """Return the rows for which the condition is true."""
@@ -188,7 +185,7 @@ def _write(uri: str, schema: pa.Schema, tables: Iterator[pa.Table], file_format:
     count = 0
     with storage.open_output(uri) as output:
         if file_format == "parquet":
-            with pq.ParquetWriter(output, schema, compression="zstd") as writer:
+            with parquet_writer(output, schema) as writer:
                 for table in chain([first], filled):
                     writer.write_table(table)
                     count += table.num_rows

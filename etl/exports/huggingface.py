@@ -7,12 +7,9 @@ them without reading each other's. Its ``state_dict`` resumes inside a file, whi
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from etl import storage
-from etl.errors import LoaderError, StorageError
+from etl.errors import LoaderError
 from etl.lake import releases
+from etl.parquet.data_file_reader import open_data_file
 
 if TYPE_CHECKING:
     import datasets
@@ -36,7 +33,7 @@ def to_huggingface(lake: str, *, version: int | str | None = None) -> "datasets.
     except ImportError as error:
         raise LoaderError("the library datasets is missing", hint="pip install datasets") from error
     table = releases.open_tokens(lake, version)
-    paths = [storage.join(table.url, file["path"]) for file in table.files("path", "rows")]
+    paths = [file["path"] for file in table.files("path", "rows")]
     features = datasets.Features(
         {
             "input_ids": datasets.List(datasets.Value("int32")),
@@ -46,28 +43,14 @@ def to_huggingface(lake: str, *, version: int | str | None = None) -> "datasets.
         }
     )
     return datasets.IterableDataset.from_generator(
-        read_documents, features=features, gen_kwargs={"files": paths}
+        read_documents, features=features, gen_kwargs={"table": table.url, "files": paths}
     )
 
 
-def read_documents(files: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield the documents in data files of a token table; raises StorageError if one cannot be read."""
-    for uri in files:
-        with storage.open_input(uri) as source:
-            try:
-                file = pq.ParquetFile(
-                    source,
-                    pre_buffer=False,
-                    buffer_size=1 << 20,
-                    page_checksum_verification=True,
-                )
-                columns = [*_COLUMNS.values()]
-                for batch in file.iter_batches(_BATCH_ROWS, columns=columns, use_threads=False):
-                    rows = batch.select(columns).rename_columns([*_COLUMNS])
-                    yield from rows.to_pylist()
-            except (pa.ArrowException, OSError) as error:
-                raise StorageError(
-                    f"the data file cannot be read ({error})",
-                    where=uri,
-                    hint="run `etl verify LAKE`",
-                ) from error
+def read_documents(table: str, files: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yield the documents in data files of a token table; raises TableError if one is damaged."""
+    columns = [*_COLUMNS.values()]
+    for path in files:
+        with open_data_file(table, path, columns) as file:
+            for batch in file.batches(_BATCH_ROWS):
+                yield from batch.select(columns).rename_columns([*_COLUMNS]).to_pylist()

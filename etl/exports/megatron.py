@@ -25,18 +25,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from etl import storage
 from etl.errors import LoaderError
 from etl.loader.fetch.range_requests import Remote
 from etl.loader.fetch.table_index import (
     TableIndex,
-    decoding_error,
     read_index,
     read_tokenizers,
 )
 from etl.loader.version_lease import VersionLease
+from etl.parquet.parquet_file import open_parquet, parquet_writer
 
 _HEADER: Final = b"MMIDIDX\x00\x00"
 _VERSION: Final = 1
@@ -107,9 +106,9 @@ def _write_tokens(index: TableIndex, prefix: str, dtype: npt.DTypeLike) -> tuple
     with ExitStack() as stack:
         tokens = stack.enter_context(storage.open_output(f"{prefix}.bin"))
         file = stack.enter_context(storage.open_output(f"{prefix}.addresses.parquet"))
-        addresses = stack.enter_context(pq.ParquetWriter(file, _ADDRESSES, compression="zstd"))
+        addresses = stack.enter_context(parquet_writer(file, _ADDRESSES))
         for number in range(len(index.group_tokens)):
-            rows = _read_row_group(index, number)
+            rows = index.read_row_group(number, [*_ADDRESSES.names, "tokens"])
             values = rows["tokens"].combine_chunks().flatten().to_numpy()
             if dtype == np.uint16 and len(values) and values.max() >= _MAX_UINT16_VOCAB:
                 raise LoaderError(
@@ -124,17 +123,6 @@ def _write_tokens(index: TableIndex, prefix: str, dtype: npt.DTypeLike) -> tuple
             documents += kept.num_rows
             empty += rows.num_rows - kept.num_rows
     return documents, empty
-
-
-def _read_row_group(index: TableIndex, number: int) -> pa.Table:
-    path, group = index.locate_group(number)
-    with index.open(number) as source:
-        try:
-            file = pq.ParquetFile(source, pre_buffer=False, page_checksum_verification=True)
-            columns = [*_ADDRESSES.names, "tokens"]
-            return file.read_row_group(group, columns=columns, use_threads=False)
-        except (pa.ArrowException, OSError) as error:
-            raise decoding_error(index.uri(path), group, error) from error
 
 
 def _write_index(prefix: str, documents: int, dtype: npt.DTypeLike) -> None:
@@ -158,7 +146,7 @@ def _write_index(prefix: str, documents: int, dtype: npt.DTypeLike) -> None:
 def _read_counts(prefix: str) -> Iterator[npt.NDArray[np.int64]]:
     """Yield the numbers of tokens of the documents, none of which is 0."""
     with storage.open_input(f"{prefix}.addresses.parquet") as source:
-        file = pq.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20)
+        file = open_parquet(source, pre_buffer=False, buffer_size=1 << 20)
         for batch in file.iter_batches(_BATCH_ROWS, columns=["num_tokens"], use_threads=False):
             column: Any = batch.column(0)
             if len(column):

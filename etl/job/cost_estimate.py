@@ -28,7 +28,6 @@ from itertools import islice
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from etl import schemas, storage
 from etl.compute.cores import local_workers
@@ -38,6 +37,7 @@ from etl.job.plan import Plan
 from etl.lake.open_table import find_table
 from etl.lake.stage_costs import READ, TOKENIZE, WRITE, stage_costs
 from etl.lake.table_versions import stream_versions
+from etl.parquet.parquet_file import read_footer
 from etl.recipe.recipe import Recipe
 from etl.schemas import Usage
 from etl.sources import Split
@@ -216,7 +216,7 @@ def _parquet_expansion(plan: Plan) -> float:
     for uri in islice(spread, _SAMPLED_FILES):
         try:
             with storage.open_input(uri) as file:
-                footer, num_bytes = pq.read_metadata(file), file.size()
+                footer, num_bytes = read_footer(file), file.size()
         except (StorageError, pa.ArrowException, OSError):
             continue  # its splits will be quarantined
         groups = (footer.row_group(index) for index in range(footer.num_row_groups))

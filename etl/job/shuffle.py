@@ -30,7 +30,6 @@ from etl.compute.cluster import Cluster, connect
 from etl.compute.connect import raise_if_scheduler_lost
 from etl.compute.versions import library_versions
 from etl.compute.worker_versions import WorkerVersions
-from etl.delta.data_file import DataFile
 from etl.delta.table import Table
 from etl.errors import MismatchError, StorageError, TableError
 from etl.job.bucket_files import write_list
@@ -48,6 +47,7 @@ from etl.lake.scratch import list_scratch, remove_scratch, scratch_folder
 from etl.lake.shuffled_table import ShuffledTable, seed_of
 from etl.lake.table_specs import SHUFFLED
 from etl.lake.vacuums import refuse_during_vacuum
+from etl.parquet.data_file import DataFile
 
 _MEMORY = 2 << 30  # of a worker without a limit; chosen here
 

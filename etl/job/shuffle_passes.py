@@ -10,12 +10,12 @@ from distributed import Client
 
 from etl import storage
 from etl.compute.submit import map_unordered, to_tokenlake_error
-from etl.delta.data_file import DataFile
 from etl.errors import TableError
 from etl.job.bucket_files import BucketFile, parse_file
 from etl.job.progress import Progress
 from etl.job.shuffle_tasks import SortBucket, SortedBucket, SplitFiles
 from etl.lake.table_specs import SHUFFLED
+from etl.parquet.data_file import DataFile
 from etl.storage import checked_json
 
 _THREADS = 16  # they wait for storage

@@ -10,13 +10,13 @@ from dataclasses import asdict, dataclass
 
 from etl import storage
 from etl.delta.added_files import read_added_files
-from etl.delta.data_file import DataFile
 from etl.delta.table import Table
 from etl.errors import MismatchError, TableError
 from etl.lake.commit_info import fields_of
 from etl.lake.scratch import remove_scratch, scratch_folder
 from etl.lake.shuffled_table import ShuffledTable
 from etl.lake.table_specs import SHUFFLED
+from etl.parquet.data_file import DataFile
 from etl.storage import checked_json
 
 MIN_BUCKET_BYTES = 1 << 20

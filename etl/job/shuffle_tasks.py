@@ -1,18 +1,16 @@
 """What a worker does with one unit of work of a shuffle: split files into buckets, or sort one bucket."""
 
 import uuid
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from etl import storage
-from etl.delta.data_file import DataFile, DataFileWriter
-from etl.errors import TableError
 from etl.job.bucket_files import COLUMNS, BucketFile, BucketWriter, read_bucket, read_list
 from etl.lake.table_specs import SHUFFLED
+from etl.parquet.data_file import DataFile, DataFileWriter
+from etl.parquet.data_file_reader import read_row_groups
 from etl.schemas import TOKENS
 from etl.schemas.shuffled_files import Bucket
 
@@ -38,30 +36,13 @@ class SplitFiles:
                 output, buckets=self.buckets, seed=self.seed, run_bytes=self.run_bytes
             )
             for path in paths:
-                for rows in _read_rows(storage.join(self.tokens, path)):
+                for rows in read_row_groups(self.tokens, path, COLUMNS):
                     num_tokens += int(pc.sum(rows["num_tokens"]).as_py() or 0)
                     writer.append(rows)
             writer.finish_run()
         return BucketFile(
             name=name, tables=tuple(writer.tables), rows=writer.rows, tokens=num_tokens
         )
-
-
-def _read_rows(uri: str) -> Iterator[pa.Table]:
-    """Yield the row groups of a data file of ``tokens``; raise TableError rather than copy damaged ones."""
-    with storage.open_input(uri) as source:
-        try:
-            file = pq.ParquetFile(
-                source, pre_buffer=False, buffer_size=1 << 20, page_checksum_verification=True
-            )
-            for group in range(file.num_row_groups):
-                yield file.read_row_group(group, columns=list(COLUMNS), use_threads=False)
-        except (pa.ArrowException, OSError) as error:
-            raise TableError(
-                f"a data file cannot be read ({error})",
-                where=uri,
-                hint="run `etl verify LAKE`, then `etl repair LAKE`",
-            ) from error
 
 
 @dataclass(frozen=True, kw_only=True)

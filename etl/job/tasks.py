@@ -1,7 +1,7 @@
 """What a worker does with one unit of work: read, filter, tokenize, and write data files."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -9,15 +9,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from etl import schemas, storage
+from etl import schemas
 from etl.compute.unit_log import UnitLog
-from etl.delta.data_file import DataFile, DataFileWriter
 from etl.lake.dedup_decisions import cut_rows, duplicate_rows, without_cuts
 from etl.lake.stage_costs import READ, TOKENIZE, WRITE
 from etl.lake.table_specs import ARCHIVED_TOKENS, DOCUMENTS, TOKENS
 from etl.lake.work_units import WorkPart, WorkResult, WorkUnit
+from etl.parquet.data_file import DataFile, DataFileWriter
+from etl.parquet.data_file_reader import read_row_groups
 from etl.recipe.recipe import Recipe
 from etl.sources import Split
 from etl.sources.content import Content, RowsDigest, sample_file
@@ -139,7 +139,8 @@ class TokenizeUnit:
         url = self.recipe.table_url("documents")
         log, rows, kept, text_bytes = UnitLog(), 0, 0, 0
         for path in unit.paths:
-            tables = _kept_documents(storage.join(url, path))
+            # Row groups have 16 MB of text; batches must not span them.
+            tables = read_row_groups(url, path, ["id", "source", "row", "text"])
             for table in clock.measure_each(f"{TOKENIZE}.read", tables):
                 is_new = ~np.isin(np.asarray(table["row"].combine_chunks()), dropped)
                 new = table if is_new.all() else table.filter(pa.array(is_new))
@@ -216,12 +217,3 @@ class _TokenWriter:
         """Finish the data files and return them."""
         with self._clock.measure(f"{TOKENIZE}.write"):
             return self._writer.close()
-
-
-def _kept_documents(uri: str) -> Iterator[pa.Table]:
-    """Yield the columns that tokens are made from, one row group (16 MB of text) at a time."""
-    with storage.open_input(uri) as source:
-        file = pq.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20)
-        names = ["id", "source", "row", "text"]
-        for group in range(file.num_row_groups):  # batches must not span row groups
-            yield file.read_row_group(group, columns=names, use_threads=False)

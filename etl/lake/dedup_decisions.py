@@ -9,10 +9,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from etl import schemas, storage
-from etl.delta.data_file import read_columns
+from etl import schemas
 from etl.lake.ledger import Ledger
 from etl.lake.work_units import WorkUnit
+from etl.parquet.data_file_reader import read_columns
 from etl.stages.dedup import DedupStage
 
 
@@ -102,7 +102,7 @@ def _read_rows(
 ) -> Iterator[pa.Table]:
     wanted_files, wanted_kinds = (pa.array(list(each), pa.string()) for each in (paths, kinds))
     for name in files:
-        table = read_columns(storage.join(table_url, name), ["file", "kind", *columns])
+        table = read_columns(table_url, name, ["file", "kind", *columns])
         wanted = pc.and_(
             pc.is_in(table["file"], wanted_files), pc.is_in(table["kind"], wanted_kinds)
         )

@@ -59,9 +59,10 @@ class KeysTable:
 
 @dataclass(frozen=True)
 class KeyFile:
-    """A data file of a table ``keys``: its URI, its kind, its least and greatest key, its rows."""
+    """A data file of a table ``keys``: the table's URL, its path, kind, least and greatest key, and rows."""
 
-    uri: str
+    table: str
+    path: str
     kind: Kind
     low: int  # least key
     high: int  # greatest key
@@ -75,7 +76,7 @@ def list_key_files(table: Table) -> list[KeyFile]:
         return []
     names = ["path", "partition.kind", "min.key", "max.key", "rows"]
     return [
-        KeyFile(storage.join(table.url, path), kind, low, high, rows)
+        KeyFile(table.url, path, kind, low, high, rows)
         for path, kind, low, high, rows in zip(
             *(files[name].to_pylist() for name in names), strict=True
         )

@@ -39,8 +39,6 @@ from typing import Any
 import pyarrow as pa
 
 from etl.delta.commit import check_written
-from etl.delta.data_file import DataFile
-from etl.delta.layout import Layout
 from etl.delta.set_transactions import SetTransactions
 from etl.delta.table import Table
 from etl.errors import ConflictError, MismatchError
@@ -50,6 +48,8 @@ from etl.lake.foreign_changes import ForeignChanges, find_foreign_changes, forei
 from etl.lake.input_log import InputLog, digest, int63
 from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.open_table import find_table
+from etl.parquet.data_file import DataFile
+from etl.parquet.layout import Layout
 
 _MAX_ATTEMPTS = 50  # each failure means that another writer's commit succeeded
 _HASHES = 1 << 63  # of a set of paths; Delta's versions are signed

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from etl.delta.data_file import DataFile
+from etl.parquet.data_file import DataFile
 from etl.sources.content import Content
 from etl.sources.split import Split
 

@@ -5,19 +5,17 @@ name the file of each unit (see ``etl.lake.ledger``).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from etl import storage
-from etl.delta.data_file import DataFile, DataFileWriter, fill_columns
-from etl.delta.layout import Layout
-from etl.delta.page_marks import find_marks
 from etl.errors import TableError
 from etl.lake.ledger import Ledger, Rewrite, RewrittenFile
 from etl.lake.table_specs import ARCHIVED_TOKENS, TOKENS
+from etl.parquet.data_file import DataFile, DataFileWriter
+from etl.parquet.data_file_reader import fill_columns, open_data_file, read_row_groups
+from etl.parquet.layout import Layout
+from etl.parquet.page_marks import find_marks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,8 +61,8 @@ def rewrite_of(ledger: Ledger, group: FileGroup, merged: RewrittenFile) -> Rewri
 
 def _tokens_layout(ledger: Ledger, path: str) -> Layout:
     """Return the layout of a data file of tokens, so that rewriting keeps an archive compressed."""
-    with _open_parquet(ledger, path) as file:
-        has_marks = bool(find_marks(file.metadata.metadata))
+    with open_data_file(ledger.url, path) as file:
+        has_marks = bool(find_marks(file.footer.metadata))
     return TOKENS.layout if has_marks else ARCHIVED_TOKENS
 
 
@@ -72,26 +70,9 @@ def _read_row_groups(ledger: Ledger, path: str) -> Iterator[pa.Table]:
     """Yield the row groups of a data file; raise TableError rather than copy damaged ones."""
     assert ledger.table is not None
     fields = list(ledger.table.schema)
-    with _open_parquet(ledger, path) as file:
-        for group in range(file.num_row_groups):
-            rows = file.read_row_group(group, use_threads=False)
-            own = [f for f in fields if f.nullable or f.name in rows.column_names]
-            yield fill_columns(rows, pa.schema(own))
-
-
-@contextmanager
-def _open_parquet(ledger: Ledger, path: str) -> Iterator[pq.ParquetFile]:
-    with storage.open_input(storage.join(ledger.url, path)) as source:
-        try:
-            yield pq.ParquetFile(
-                source, pre_buffer=False, buffer_size=1 << 20, page_checksum_verification=True
-            )
-        except (pa.ArrowException, OSError) as error:
-            raise TableError(
-                f"a data file cannot be read ({error})",
-                where=storage.join(ledger.url, path),
-                hint="run `etl verify LAKE`, then `etl repair LAKE`",
-            ) from error
+    for rows in read_row_groups(ledger.url, path):
+        own = [f for f in fields if f.nullable or f.name in rows.column_names]
+        yield fill_columns(rows, pa.schema(own))
 
 
 def _write_files(

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final, Literal
 import pyarrow as pa
 
 from etl import schemas, storage
-from etl.delta.layout import Layout
 from etl.delta.table import Table
 from etl.lake.missing_tables import no_lake_error
 from etl.lake.open_table import find_table
+from etl.parquet.layout import Layout
 from etl.schemas import TableName
 
 # The stages and their kernels take 100 MB: they are imported only if a schema is needed.

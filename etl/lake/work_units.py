@@ -5,9 +5,9 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import NamedTuple
 
-from etl.delta.data_file import DataFile
 from etl.delta.table import Table
 from etl.lake.ledger import Drop, Ledger, key_of
+from etl.parquet.data_file import DataFile
 from etl.sources import Split
 from etl.sources.content import Content
 

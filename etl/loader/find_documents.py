@@ -11,9 +11,8 @@ from itertools import accumulate
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from etl.loader.fetch.table_index import TableIndex, decoding_error
+from etl.loader.fetch.table_index import TableIndex
 from etl.loader.order.best_fit import UnitWindows
 from etl.loader.order.epoch import EpochPlan
 from etl.loader.order.unit_plan import UnitPlan
@@ -143,13 +142,7 @@ class Locator:
 
 def _read_group(index: TableIndex, number: int) -> _Group:
     path, group = index.locate_group(number)
-    with index.open(number) as source:
-        try:
-            file = pq.ParquetFile(source, pre_buffer=False)
-            columns = file.read_row_group(group, columns=list(_COLUMNS), use_threads=False)
-        except (pa.ArrowException, OSError) as error:
-            raise decoding_error(index.uri(path), group, error) from error
-    columns = index.select(number, columns)
+    columns = index.select(number, index.read_row_group(number, _COLUMNS))
     # Not np.asarray: Arrow's conversion imports pandas, 40 MB.
     counts = np.array(columns["num_tokens"].to_pylist(), np.int64)
     prefixes = index.prefix_lengths(number, counts)

@@ -21,7 +21,6 @@ from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 
 from etl import storage
@@ -30,6 +29,7 @@ from etl.loader.batches.document_boundaries import IGNORED, Format
 from etl.loader.dataset import TokenDataset
 from etl.loader.mixture import TokenMixture
 from etl.loader.ranks import process_rank
+from etl.parquet.parquet_file import parquet_writer
 
 FOLDER: Final = "loss_logs"
 """The folder of a lake in which trainings write their losses."""
@@ -304,5 +304,5 @@ def _write_file(uri: str, columns: Mapping[str, np.ndarray], metadata: Mapping[s
     ]
     schema = SCHEMA.with_metadata({METADATA: json.dumps(metadata).encode()})
     table = pa.Table.from_arrays(arrays, schema=schema)
-    with storage.open_atomic_output(uri) as file:
-        pq.write_table(table, file, compression="zstd", write_page_checksum=True)
+    with storage.open_atomic_output(uri) as file, parquet_writer(file, schema) as writer:
+        writer.write_table(table)

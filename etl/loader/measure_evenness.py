@@ -8,14 +8,12 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from etl import storage
 from etl.delta.table import Table
 from etl.errors import LoaderError
 from etl.loader.fetch.range_requests import Remote
-from etl.loader.fetch.table_index import TableIndex, decoding_error, read_index
+from etl.loader.fetch.table_index import TableIndex, read_index
 from etl.loader.order.best_fit import UnitWindows
 from etl.loader.order.epoch import EpochPlan, EpochStream
 from etl.loader.order.evenness import Evenness, variance_ratio
@@ -39,14 +37,8 @@ class _Sources:
 
     def _read(self, number: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the length and the source of each document of a row group of the table."""
-        path, group = self._index.locate_group(number)
-        with self._index.open(number) as file:
-            try:
-                parquet = pq.ParquetFile(file, pre_buffer=False, read_dictionary=["source"])
-                names = ["source", "num_tokens"]
-                rows = parquet.read_row_group(group, columns=names, use_threads=False)
-            except (pa.ArrowException, OSError) as error:
-                raise decoding_error(self._index.uri(path), group, error) from error
+        names = ["source", "num_tokens"]
+        rows = self._index.read_row_group(number, names, read_dictionary=["source"])
         rows = self._index.select(number, rows)
         lengths = np.array(rows["num_tokens"].to_pylist(), np.int64)
         lengths += self._index.prefix_lengths(number, lengths)

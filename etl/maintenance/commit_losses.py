@@ -21,11 +21,9 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from etl import schemas, storage
 from etl.compute.versions import library_versions
-from etl.delta.data_file import DataFileWriter
 from etl.delta.table import Table
 from etl.errors import ConflictError, LoaderError, MismatchError, TokenlakeError
 from etl.lake import leases
@@ -40,6 +38,9 @@ from etl.loader.find_documents import DocumentSpan
 from etl.loader.mixture import TokenMixture
 from etl.loader.ranks import Shard
 from etl.loader.replay import open_saved
+from etl.parquet.data_file import DataFileWriter
+from etl.parquet.data_file_reader import read_columns
+from etl.parquet.parquet_file import open_parquet, read_footer
 
 FINGERPRINT: Final = "00" * 32
 """The fingerprint of the table: no recipe fills it."""
@@ -134,7 +135,7 @@ def _list_files(folder: str) -> tuple[list[_LogFile], list[LeftLog]]:
 
 def _read_footer(uri: str) -> _LogFile:
     with storage.open_input(uri) as source:
-        footer = pq.read_metadata(source)
+        footer = read_footer(source)
     fields = json.loads((footer.metadata or {})[loss_log.METADATA])
     if fields.pop("format") != loss_log.FILE_FORMAT:
         raise ValueError("it has another format version")
@@ -170,7 +171,7 @@ class _LogReader:
         try:
             dataset = self._open(file)
             with storage.open_input(file.uri) as source:
-                rows = pl.DataFrame(pq.read_table(source, page_checksum_verification=True))
+                rows = pl.DataFrame(open_parquet(source).read(use_threads=False))
             epoch, sample = dataset.find_epochs(rows["sample"].to_numpy())
             rows = rows.with_columns(epoch=pl.Series(epoch), sample=pl.Series(sample))
             return self._with_documents(dataset, rows).with_columns(
@@ -280,8 +281,7 @@ class _Target:
                 file[f"min.{n}"] > b.max() or file[f"max.{n}"] < b.min() for n, b in ranges
             ):
                 continue
-            with storage.open_input(storage.join(table.url, file["path"])) as source:
-                present = pl.DataFrame(pq.read_table(source, columns=_SAMPLE)).unique()
+            present = pl.DataFrame(read_columns(table.url, file, _SAMPLE)).unique()
             rows = rows.join(present, on=_SAMPLE, how="anti")
         return rows
 

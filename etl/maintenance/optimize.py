@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any, Final
 
 from etl import storage
-from etl.delta.layout import Layout
 from etl.delta.table import Table
 from etl.errors import TableError
 from etl.lake import leases
@@ -26,6 +25,7 @@ from etl.lake.open_table import find_table
 from etl.lake.rewrite_files import FileGroup, merge_files
 from etl.lake.table_specs import KEYS, SPECS, TableSpec
 from etl.lake.work_units import kept_units
+from etl.parquet.layout import Layout
 
 TARGET_BYTES: Final = 256 << 20
 """The size on disk of a compacted data file; chosen here: half the largest file that a run writes, so that

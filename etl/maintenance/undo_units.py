@@ -20,12 +20,10 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from etl import schemas, storage
 from etl.audit.verify.verify import Problem
 from etl.delta.added_files import read_added_files
-from etl.delta.data_file import DataFile, DataFileWriter, fill_columns
 from etl.delta.table import Table
 from etl.errors import TableError
 from etl.lake import releases
@@ -38,6 +36,8 @@ from etl.lake.lineage_record import maintenance_record
 from etl.lake.table_specs import DUPLICATES, SPECS, open_tables
 from etl.lake.table_versions import live_inputs, read_versions
 from etl.lake.work_units import WorkUnit, kept_units
+from etl.parquet.data_file import DataFile, DataFileWriter
+from etl.parquet.data_file_reader import read_columns
 
 _THREADS = 16  # they wait for storage
 _NOT_REPAIRABLE = "`etl run RECIPE --rebuild` makes the tables again"
@@ -250,8 +250,7 @@ class Undo:
         for file in undo.files():
             if file["path"] in undo.remove or not _may_hold(file, units):
                 continue
-            with storage.open_input(storage.join(undo.table.url, file["path"])) as source:
-                rows = fill_columns(pq.read_table(source), undo.table.schema)
+            rows = read_columns(undo.table.url, file, undo.table.schema)
             remaining = rows.filter(pc.invert(pc.is_in(rows["file"], paths)))
             if remaining.num_rows < rows.num_rows:
                 key = undo.ledger.key("repair", file["path"])

@@ -16,12 +16,12 @@ import numpy as np
 from etl import storage
 from etl.compact_collections import DigestSet, SpilledList, digest, index_of
 from etl.delta import log_segment
-from etl.delta.data_file import is_data_file
 from etl.delta.table import Table
 from etl.lake import leases, releases, scratch
 from etl.lake.ledger import Ledger
 from etl.lake.open_table import find_table
 from etl.lake.table_specs import SPECS
+from etl.parquet.data_file import is_data_file
 from etl.storage import uploads
 
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Final, get_args
 
 from etl import storage
-from etl.delta.data_file import is_data_file
 from etl.errors import RecipeError, SourceError, StorageError
+from etl.parquet.data_file import is_data_file
 from etl.schemas import TableName
 from etl.storage import FileInfo, Listing
 

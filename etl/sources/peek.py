@@ -9,10 +9,10 @@ from itertools import islice
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from etl import storage
 from etl.errors import SourceError, StorageError, error_line
+from etl.parquet.parquet_file import open_parquet
 from etl.sources.formats import byte_lines, json_array, jsonl
 from etl.sources.split import Format, Split, split_compression
 
@@ -65,7 +65,7 @@ def sniff_format(uri: str) -> Format | None:
 
 
 def _from_parquet(opened: pa.NativeFile, max_records: int, file: Split) -> Iterator[Record]:
-    content = pq.ParquetFile(opened, pre_buffer=False, page_checksum_verification=True)
+    content = open_parquet(opened, pre_buffer=False)
     for batch in content.iter_batches(batch_size=max_records, use_threads=False):
         for record in _records(batch):
             yield {**record, **dict(file.partition)}

@@ -13,10 +13,10 @@ import pytest
 
 from etl import schemas
 from etl.compact_collections import digest
-from etl.delta.data_file import DataFile, DataFileWriter
 from etl.lake.ledger import Ledger
 from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.table_specs import DOCUMENTS
+from etl.parquet.data_file import DataFile, DataFileWriter
 
 COMMANDS = {
     "vacuum": "etl.vacuum({lake!r})",

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from etl.audit.row_lookup import find_rows, read_first_rows
 from etl.audit.value_counts import count_values
-from etl.delta.data_file import DataFileWriter
-from etl.delta.layout import Layout
 from etl.delta.table import Table
 from etl.errors import TableError
+from etl.parquet.data_file import DataFileWriter
+from etl.parquet.layout import Layout
 
 SCHEMA = pa.schema(
     [("id", pa.string()), ("row", pa.int64()), ("text", pa.string()), ("side", pa.string())]

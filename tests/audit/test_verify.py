@@ -14,10 +14,10 @@ from etl import schemas
 from etl.audit.lake_report import report
 from etl.audit.lineage_graph import trace
 from etl.audit.verify.verify import Problem, verify
-from etl.delta.data_file import DataFile, DataFileWriter
 from etl.errors import TableError
 from etl.job.run import run
 from etl.lake.table_specs import DUPLICATES, KEYS, TOKENS
+from etl.parquet.data_file import DataFile, DataFileWriter
 from etl.recipe.recipe import Recipe
 from tests.helpers.corpus import records, write_jsonl, write_parquet
 from tests.helpers.damage import commit_damage, file_of, live, open_table, read, rewrite

@@ -22,7 +22,6 @@ from etl.compute.cluster import Cluster
 from etl.dedup import key_writer
 from etl.dedup.key_lookup import StoredKeys
 from etl.dedup.numbered_files import NumberedFile, address
-from etl.delta import data_file, layout
 from etl.delta.table import Table
 from etl.job.plan import make_plan
 from etl.job.run import run
@@ -30,6 +29,7 @@ from etl.lake import keys_table as keys_table_module
 from etl.lake import table_specs
 from etl.lake.commit_info import fields_of
 from etl.lake.keys_table import KeyFile, file_id
+from etl.parquet import data_file, layout
 from etl.recipe.recipe import Recipe
 from etl.stages import DedupMinhash, DedupParagraphs
 from tests.helpers.lake_rows import rows

@@ -16,11 +16,11 @@ from etl.compute import shuffle
 from etl.dedup import stored_file_list as job
 from etl.dedup.numbered_files import NumberedFile
 from etl.dedup.stored_file_list import store_file_list
-from etl.delta.data_file import is_data_file
 from etl.delta.table import Table
 from etl.errors import StageError, WriteError
 from etl.job.run import run
 from etl.lake.dedup_decisions import RangeIndex
+from etl.parquet.data_file import is_data_file
 from etl.stages import DedupMinhash
 from tests.helpers.near_duplicates import expected, make, pairs, planted, write
 from tests.helpers.paths import NewPlace
@@ -78,7 +78,7 @@ def test_the_list_is_removed_when_the_context_ends(place: UPath) -> None:
     with suppress(StageError), store_file_list([file], str(place), NAME) as files:
         (path,) = place.glob("*.parquet")
         assert is_data_file(path.name)
-        assert files.uri.endswith(path.name)
+        assert files.path == path.name
         raise StageError("a task failed")
     assert list(place.glob("*.parquet")) == []
 

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from etl import storage
-from etl.delta.data_file import DataFileWriter
 from etl.delta.entry_checksum import check_entries, digest, seal
-from etl.delta.layout import Layout
 from etl.delta.log_damage import LogDamage, find_damage, open_remains, remove_log, set_aside
 from etl.delta.table import Table
 from etl.errors import DamagedLogError
+from etl.parquet.data_file import DataFileWriter
+from etl.parquet.layout import Layout
 
 LAYOUT = Layout(statistics=("n",))
 SCHEMA = pa.schema({"n": pa.int64()})

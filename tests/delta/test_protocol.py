@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from etl.delta.data_file import DataFileWriter
 from etl.delta.external import open_external
-from etl.delta.layout import Layout
 from etl.delta.log_segment import commit_file_name
 from etl.delta.table import Table
 from etl.errors import TableError
+from etl.parquet.data_file import DataFileWriter
+from etl.parquet.layout import Layout
 from tests.helpers.log_entries import Actions, edit_entry
 
 SCHEMA = pa.schema({"row": pa.int64()})

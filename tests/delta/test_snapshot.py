@@ -20,10 +20,10 @@ from upath import UPath
 
 from etl import storage
 from etl.delta import actions, checkpoint, log_segment, snapshot
-from etl.delta.data_file import DataFile
-from etl.delta.layout import Layout
 from etl.delta.table import Table
 from etl.errors import TableError, WriteError
+from etl.parquet.data_file import DataFile
+from etl.parquet.layout import Layout
 from tests.helpers.paths import NewPlace
 
 SCHEMA = pa.schema(

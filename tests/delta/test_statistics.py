@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etl.delta.statistics import StatisticsCollector, prefix_bounds
+from etl.parquet.statistics_collector import StatisticsCollector, prefix_bounds
 from tests.helpers.delta_engines import READERS
 from tests.helpers.hostile_strings import (
     HOSTILE,

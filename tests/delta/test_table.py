@@ -18,12 +18,12 @@ from upath import UPath
 
 from etl import schemas, storage
 from etl.delta.commit import check_written
-from etl.delta.data_file import DataFile, DataFileWriter
-from etl.delta.layout import Layout
 from etl.delta.table import Table
 from etl.errors import ConflictError, StorageError, TableError
 from etl.lake.table_specs import ARCHIVED_TOKENS, SPECS
-from etl.loader.fetch.parquet_pages import Pages, plain_chunk
+from etl.parquet.data_file import DataFile, DataFileWriter
+from etl.parquet.layout import Layout
+from etl.parquet.plain_pages import Pages, plain_chunk
 from tests.helpers.paths import NewPlace, at, opened
 
 TOKENS = SPECS["tokens"].layout

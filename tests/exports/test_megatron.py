@@ -10,13 +10,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from etl.delta.data_file import DataFileWriter
 from etl.delta.table import Table
 from etl.errors import LoaderError
 from etl.exports.megatron import export_megatron
 from etl.lake.commit_info import to_commit_info
 from etl.lake.lineage_record import run_record
 from etl.lake.table_specs import SPECS
+from etl.parquet.data_file import DataFileWriter
 from etl.recipe.recipe import Recipe
 from etl.schemas import TOKENS, TokenizerRecord
 from tests.helpers.cli import etl

@@ -3,13 +3,13 @@
 import random
 from collections.abc import Callable
 
-from etl.delta.data_file import DataFileWriter
 from etl.delta.table import Table
 from etl.lake.epochs import drop_all, open_lake, start_epoch
 from etl.lake.ledger import Drop, find_ledger
 from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.table_specs import DUPLICATES
 from etl.lake.work_units import kept_units
+from etl.parquet.data_file import DataFileWriter
 from etl.recipe.recipe import Recipe
 from etl.stages import DedupMinhash, DedupParagraphs
 from tests.helpers.near_duplicates import Record, tangled, words

@@ -5,9 +5,9 @@ from typing import Any
 import pyarrow as pa
 
 from etl import schemas
-from etl.delta.data_file import DataFileWriter
 from etl.lake.table_specs import DOCUMENTS
 from etl.lake.work_units import WorkUnit
+from etl.parquet.data_file import DataFileWriter
 
 
 def write_documents(url: str, number: int, hashes: list[int], **columns: list[Any]) -> WorkUnit:

@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 
 from etl import schemas
-from etl.delta.data_file import DataFile, DataFileWriter
-from etl.delta.layout import Layout
 from etl.delta.table import Table
 from etl.lake.commit_info import to_commit_info
 from etl.lake.table_specs import DOCUMENTS, TOKENS
+from etl.parquet.data_file import DataFile, DataFileWriter
+from etl.parquet.layout import Layout
 
 MAX_TOKENS = 64
 """Document i has the tokens i * MAX_TOKENS, i * MAX_TOKENS + 1, ..."""

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 from upath import UPath
 
-from etl.delta.data_file import DataFileWriter
-from etl.delta.layout import Layout
 from etl.delta.table import Table
+from etl.parquet.data_file import DataFileWriter
+from etl.parquet.layout import Layout
 from tests.helpers.delta_engines import Comparison
 
 _LAST = "\U0010ffff"

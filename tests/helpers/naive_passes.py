@@ -22,8 +22,8 @@ from etl.dedup.numbered_files import NumberedFile
 from etl.dedup.pairs import PAIRS, PairWriter, _with_buckets
 from etl.dedup.similarity import SimilarityCheck
 from etl.dedup.stored_file_list import StoredFileList, store_file_list
-from etl.delta.data_file import DataFile
 from etl.lake.keys_table import KeyFile, Kind
+from etl.parquet.data_file import DataFile
 from etl.stages import DedupExact, DedupMinhash, DedupParagraphs
 
 FindDuplicates = Callable[..., list[DataFile]]

@@ -7,11 +7,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from etl import schemas, storage
-from etl.delta.data_file import DataFileWriter
 from etl.delta.table import Table
 from etl.lake.ledger import Ledger
 from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.table_specs import TOKENS
+from etl.parquet.data_file import DataFileWriter
 
 Documents = Mapping[str, Sequence[int]]
 """The number of tokens of each document, by input file."""

@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 from hypothesis import strategies as st
 from upath import UPath
 
-from etl.delta.data_file import DataFile
 from etl.delta.table import Table
 from etl.lake.table_specs import SPECS
 from etl.loader import Shuffle, TokenDataset, TokenMixture
+from etl.parquet.data_file import DataFile
 from etl.schemas import TOKENS
 
 Shape = Sequence[Sequence[Sequence[int]]]

@@ -21,7 +21,6 @@ from etl.audit.lake_report import report
 from etl.audit.lineage_graph import graph, history
 from etl.audit.trace import trace
 from etl.audit.verify.verify import verify
-from etl.delta.data_file import DataFileWriter
 from etl.delta.table import Table
 from etl.errors import DamagedLogError, MismatchError, TableError
 from etl.job.bucket_files import write_list
@@ -39,6 +38,7 @@ from etl.loader import Shuffle, TokenDataset
 from etl.maintenance import vacuum
 from etl.maintenance.optimize import optimize
 from etl.maintenance.repair import repair
+from etl.parquet.data_file import DataFileWriter
 from etl.recipe.recipe import Recipe
 from tests.helpers.cli import etl
 from tests.helpers.corpus import records, write_parquet

@@ -8,10 +8,10 @@ from typing import Any
 
 from upath import UPath
 
-from etl.delta.data_file import DataFile
 from etl.job.plan import make_plan
 from etl.job.tasks import ReadSplit, TokenizeUnit
 from etl.lake.work_units import WorkResult, WorkUnit
+from etl.parquet.data_file import DataFile
 from etl.recipe.recipe import Recipe
 from etl.sources.content import Content
 from tests.helpers.corpus import records, write_jsonl

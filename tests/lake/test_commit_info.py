@@ -8,10 +8,10 @@ import pytest
 from distributed import Client
 from upath import UPath
 
-from etl.delta.layout import Layout
 from etl.delta.table import Table
 from etl.errors import TableError
 from etl.lake.commit_info import fields_of, parse_record, to_commit_info
+from etl.parquet.layout import Layout
 from tests.helpers.lakes import make_sound_lake
 
 

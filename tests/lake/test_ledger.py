@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from upath import UPath
 
 from etl import schemas, storage
-from etl.delta.data_file import DataFileWriter
 from etl.errors import ConflictError, MismatchError, StorageError
 from etl.lake.input_log import InputLog
 from etl.lake.ledger import Drop, Ledger
 from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.table_specs import SPECS
 from etl.lake.work_units import split_key
+from etl.parquet.data_file import DataFileWriter
 from etl.sources import Split
 from etl.sources.content import Content
 from tests.helpers.paths import NewPlace, at

@@ -7,7 +7,6 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from etl.delta.page_marks import thin_marks
 from etl.loader import Shuffle
 from etl.loader.fetch.footers import CHUNKS, marked_page
 from etl.loader.fetch.request_parts import RequestParts
@@ -15,6 +14,7 @@ from etl.loader.fetch.table_index import TableIndex
 from etl.loader.order.epoch import EpochPlan
 from etl.loader.order.mixture_order import MixtureOrder
 from etl.loader.steps import divide_step
+from etl.parquet.page_marks import thin_marks
 
 
 def make_index(num_tokens):

@@ -7,12 +7,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from etl.delta.data_file import DataFileWriter
 from etl.delta.table import Table
 from etl.errors import LoaderError
 from etl.lake import releases
 from etl.lake.table_specs import SPECS
 from etl.loader import Shard, TokenDataset
+from etl.parquet.data_file import DataFileWriter
 from etl.schemas import DUPLICATES, TOKENS
 from tests.helpers.paths import at, opened
 from tests.helpers.token_tables import MIXED, SMALL, make_lake, rows_of

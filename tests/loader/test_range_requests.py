@@ -18,7 +18,6 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
-from etl.delta.data_file import DataFileWriter
 from etl.delta.table import Table
 from etl.errors import LoaderError, StorageError, TokenlakeError
 from etl.lake.table_specs import SPECS
@@ -28,6 +27,7 @@ from etl.loader.fetch.range_requests import Ranges, read_footer
 from etl.loader.fetch.request_parts import RequestParts
 from etl.loader.fetch.table_index import TableIndex
 from etl.loader.order.epoch import EpochPlan
+from etl.parquet.data_file import DataFileWriter
 from etl.schemas import TOKENS
 from tests.helpers.paths import at, copy
 from tests.helpers.s3_proxy import FAULTS, always, faulty, seeded

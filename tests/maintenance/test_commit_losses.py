@@ -23,7 +23,6 @@ from upath import UPath
 from etl import storage
 from etl.audit.lake_report import report
 from etl.audit.verify.verify import verify
-from etl.delta.data_file import DataFileWriter
 from etl.delta.table import Table
 from etl.errors import LoaderError
 from etl.job.run import run
@@ -38,6 +37,7 @@ from etl.loader.loss_log import METADATA
 from etl.maintenance.commit_losses import FINGERPRINT, CommittedLosses, commit_losses
 from etl.maintenance.repair import repair
 from etl.maintenance.vacuum import vacuum
+from etl.parquet.data_file import DataFileWriter
 from etl.recipe.recipe import Recipe
 from etl.schemas import LOSSES
 from tests.helpers.cli import etl

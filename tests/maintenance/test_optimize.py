@@ -14,8 +14,6 @@ from etl.audit.lineage_graph import trace
 from etl.audit.tune.tune import tune
 from etl.audit.verify.verify import verify
 from etl.dedup import key_merger
-from etl.delta import layout as layout_module
-from etl.delta.page_marks import find_marks
 from etl.delta.table import Table
 from etl.errors import ConflictError, LoaderError, MismatchError, TableError
 from etl.job.plan import make_plan
@@ -26,6 +24,8 @@ from etl.loader import TokenDataset
 from etl.maintenance.optimize import optimize
 from etl.maintenance.repair import repair
 from etl.maintenance.vacuum import vacuum
+from etl.parquet import layout as layout_module
+from etl.parquet.page_marks import find_marks
 from etl.recipe.recipe import Recipe
 from etl.stages import DedupMinhash
 from tests.helpers.corpus import records, write_jsonl, write_parquet

@@ -11,8 +11,6 @@ from etl import schemas
 from etl.audit.lake_report import report
 from etl.audit.lineage_graph import history
 from etl.audit.verify.verify import verify
-from etl.delta.data_file import DataFile, DataFileWriter
-from etl.delta.layout import Layout
 from etl.delta.table import Table
 from etl.lake import releases
 from etl.lake.ledger import Ledger
@@ -20,6 +18,8 @@ from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.table_specs import SPECS, TableSpec
 from etl.maintenance.repair import repair
 from etl.maintenance.vacuum import vacuum
+from etl.parquet.data_file import DataFile, DataFileWriter
+from etl.parquet.layout import Layout
 from etl.recipe.recipe import Recipe
 from tests.helpers.damage import commit_damage
 from tests.helpers.paths import at

@@ -16,7 +16,6 @@ from etl.audit.verify.verify import verify
 from etl.cli.commands.vacuum import lines
 from etl.dataframe import read_table
 from etl.delta.added_files import read_added_files
-from etl.delta.data_file import DataFile, DataFileWriter
 from etl.delta.table import Table
 from etl.delta.vacuum_records import read_records, write_record
 from etl.errors import ConflictError, LoaderError, TableError
@@ -25,6 +24,7 @@ from etl.lake import leases, releases
 from etl.lake.scratch import remove_scratch
 from etl.loader import TokenDataset
 from etl.maintenance.vacuum import vacuum
+from etl.parquet.data_file import DataFile, DataFileWriter
 from etl.recipe.recipe import Recipe
 from tests.helpers.corpus import records, write_parquet
 from tests.helpers.paths import at, copy

@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, assume, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from etl.delta.data_file import DataFile, DataFileWriter
-from etl.delta.layout import Layout
 from etl.delta.table import Table
+from etl.parquet.data_file import DataFile, DataFileWriter
+from etl.parquet.layout import Layout
 from etl.sources import Source
 from tests.helpers.delta_source import SCHEMA, HeldRows, RefusedError, SourceTable
 

@@ -7,11 +7,11 @@ import pytest
 from upath import UPath
 
 from etl import schemas, storage
-from etl.delta.data_file import DataFileWriter
 from etl.delta.table import Table
 from etl.errors import RecipeError, SourceError
 from etl.job.run import run
 from etl.lake.table_specs import SPECS
+from etl.parquet.data_file import DataFileWriter
 from etl.sources.inspect import list_files
 from etl.sources.listing import list_source
 from etl.sources.settings import Source

@@ -4,14 +4,10 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from etl import storage
-from etl.delta.data_file import read_columns
 from etl.delta.table import Table
-from etl.errors import TableError
+from etl.parquet.data_file_reader import open_data_file, read_columns
 
-_DAMAGED = "`etl verify` names the files that are damaged"
 _BATCH_ROWS = 1 << 17
 
 
@@ -21,13 +17,8 @@ def read_batches(table: Table, columns: Sequence[str]) -> Iterator[pa.RecordBatc
     Raises TableError for a data file without one of them.
     """
     for entry in table.data_files().to_pylist():
-        uri = storage.join(table.url, entry["path"])
-        with storage.open_input(uri) as source:
-            file = pq.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20)
-            if missing := {*columns}.difference(file.schema_arrow.names):
-                what = f"the data file has no column {min(missing)!r}"
-                raise TableError(what, where=uri, hint=_DAMAGED)
-            yield from file.iter_batches(_BATCH_ROWS, columns=list(columns), use_threads=False)
+        with open_data_file(table.url, entry, columns) as file:
+            yield from file.batches(_BATCH_ROWS)
 
 
 class RowsBySource:
@@ -50,7 +41,7 @@ class RowsBySource:
         parts = [schema.empty_table()]
         for low, high, path in self._paths:
             if low <= source <= high:
-                rows = read_columns(storage.join(self._table.url, path), ["source", *columns])
+                rows = read_columns(self._table.url, path, ["source", *columns])
                 rows = rows.filter(pc.equal(rows["source"], source))
                 parts.append(rows.select(list(columns)).cast(schema))
         return pa.concat_tables(parts)

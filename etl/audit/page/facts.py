@@ -21,9 +21,9 @@ from etl.audit.report_records import LakeReport
 from etl.audit.sampled_rows import shuffled_files
 from etl.audit.shown_documents import Documents
 from etl.audit.tune.rejudge import StoredFilter
-from etl.delta.data_file import read_columns
 from etl.delta.table import Table
 from etl.lake.releases import tables_at
+from etl.parquet.data_file_reader import read_columns
 from etl.recipe.yaml_file import as_yaml
 
 _LENGTH_FILES: Final = 64
@@ -94,7 +94,7 @@ def _lengths(tokens: Table) -> Distribution | None:
     for number, file in enumerate(shuffled_files(files, seed=0)):
         if number == _LENGTH_FILES or parts.total() >= _LENGTH_ROWS:
             break
-        rows = read_columns(storage.join(tokens.url, file["path"]), ["num_tokens"])
+        rows = read_columns(tokens.url, file, ["num_tokens"])
         parts.update(dict(pl.DataFrame(rows)["num_tokens"].value_counts().iter_rows()))
     if not parts:
         return None

@@ -12,19 +12,18 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import polars as pl
-import pyarrow.parquet as pq
 
 from etl import storage
 from etl.audit.tune.kept_counts import Counted, KeptCounts, count_by_rule, count_kept, count_unknown
 from etl.audit.tune.rejudge import columns_of, rejecting_stage, rejudge
 from etl.audit.tune.thresholds import Thresholds
-from etl.delta.data_file import read_columns
 from etl.delta.table import Table
 from etl.errors import RecipeError, TableError
 from etl.html.card import Card, cards_html
 from etl.html.grid import make_grid
 from etl.lake.commit_info import find_record
 from etl.lake.open_table import find_table, open_table
+from etl.parquet.data_file_reader import open_data_file, read_columns
 from etl.stages import DedupExact, Filter, Stage, Tokenize, Transform
 
 _THREADS: Final = 4
@@ -154,11 +153,9 @@ class _Lake:
         columns = dict.fromkeys([*names, "row", "lang"])
         columns |= {"content_hash": None} if self._is_unique else {}
         columns |= {self._size: None} if self._size is not None else {}
-        uri = storage.join(self._documents.url, file["path"])
         counts = self._tokens.of(file) if self._tokens is not None else _NO_TOKENS
-        with storage.open_input(uri) as source:
-            parquet = pq.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20)
-            for batch in parquet.iter_batches(_BATCH_ROWS, columns=[*columns], use_threads=False):
+        with open_data_file(self._documents.url, file, [*columns]) as opened:
+            for batch in opened.batches(_BATCH_ROWS):
                 frame = pl.DataFrame(batch)
                 size = pl.lit(1.0) if self._size is None else pl.col(self._size)
                 yield frame.with_columns(size=size).join(
@@ -213,4 +210,4 @@ class _TokenCounts:
         return pl.concat(parts)
 
     def _read(self, path: str, columns: list[str]) -> pl.DataFrame:
-        return pl.DataFrame(read_columns(storage.join(self._url, path), columns))
+        return pl.DataFrame(read_columns(self._url, path, columns))

@@ -13,10 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import polars as pl
 
-from etl import storage
 from etl.audit.verify.file_checks import Problem
-from etl.delta.data_file import read_columns
 from etl.delta.table import Table
+from etl.parquet.data_file_reader import read_columns
 from etl.stages.dedup import DedupStage, find_dedup_stage
 from etl.stages.dedup_minhash import DedupMinhash
 
@@ -98,7 +97,7 @@ def _read_rows(documents: Table, addresses: pl.DataFrame, column: str) -> pl.Dat
 
     def read(file: tuple[str, str]) -> pl.DataFrame:
         path, source = file
-        table = read_columns(storage.join(documents.url, path), ["row", column])
+        table = read_columns(documents.url, path, ["row", column])
         frame = pl.DataFrame(pl.from_arrow(table)).filter(
             pl.col("row").is_in(rows[source].implode())
         )

@@ -12,13 +12,13 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from etl import storage
 from etl.audit.value_counts import iterate_rows
-from etl.delta.statistics import prefix_bounds
 from etl.delta.table import Table
 from etl.errors import error_line
+from etl.parquet.parquet_file import FileMetaData, ParquetFile, RowGroupMetaData, open_parquet
+from etl.parquet.statistics_collector import prefix_bounds
 from etl.visible_text import one_line
 
 _THREADS = 8  # they wait for storage more than they compute
@@ -89,7 +89,7 @@ class _DataFile:
             yield f"the file has {size} bytes, but the log records {self.entry['size']}"
         try:
             with storage.open_input(uri) as source:
-                file = pq.ParquetFile(source, page_checksum_verification=True)
+                file = open_parquet(source)
                 problems = list(self._footer(file))
                 if not problems and not quick:
                     problems = list(self._pages(file, vocab_size))
@@ -97,7 +97,7 @@ class _DataFile:
         except Exception as error:  # noqa: BLE001 - a damaged footer can raise anything
             yield f"the file cannot be read: {error_line(error)}"
 
-    def _footer(self, file: pq.ParquetFile) -> Iterator[str]:
+    def _footer(self, file: ParquetFile) -> Iterator[str]:
         rows = file.metadata.num_rows
         if rows != self.entry["rows"]:
             yield f"the file has {rows} rows, but the log records {self.entry['rows']}"
@@ -123,7 +123,7 @@ class _DataFile:
                 yield f"{name} is {first!r} to {last!r}, but the log records {low!r} to {high!r}"
         yield from self._reasons(file.metadata)
 
-    def _reasons(self, metadata: pq.FileMetaData) -> Iterator[str]:
+    def _reasons(self, metadata: FileMetaData) -> Iterator[str]:
         """Check that rejected rows have a reason and kept rows have none."""
         verdict = self.entry.get("partition.verdict")
         missing = _null_count(metadata, "reason")
@@ -135,7 +135,7 @@ class _DataFile:
         if verdict == "rejected" and missing:
             yield f"{missing} rejected rows have no reason"
 
-    def _pages(self, file: pq.ParquetFile, vocab_size: int | None) -> Iterator[str]:
+    def _pages(self, file: ParquetFile, vocab_size: int | None) -> Iterator[str]:
         for group in range(file.num_row_groups):
             ranges = _Ranges(file.metadata.row_group(group))
             for batch in file.iter_batches(4096, row_groups=[group], use_threads=False):
@@ -148,7 +148,7 @@ class _DataFile:
 class _Ranges:
     """The ranges of a row group's values, compared with the minima and maxima in its footer."""
 
-    def __init__(self, group: pq.RowGroupMetaData) -> None:
+    def __init__(self, group: RowGroupMetaData) -> None:
         columns = [group.column(i) for i in range(group.num_columns)]
         known = {c.path_in_schema: c.statistics for c in columns if c.statistics is not None}
         self._recorded = {name: (s.min, s.max) for name, s in known.items() if s.has_min_max}
@@ -187,7 +187,7 @@ def _token_problems(batch: pa.RecordBatch, vocab_size: int | None) -> Iterator[s
         yield f"token ids range from {low} to {high}, {limit}"
 
 
-def _range(metadata: pq.FileMetaData, name: str) -> tuple[Any, Any] | None:
+def _range(metadata: FileMetaData, name: str) -> tuple[Any, Any] | None:
     """Return the minimum and maximum of a column by the footer; None if it does not record them."""
     groups = _statistics(metadata, name)
     if not groups or not all(s is not None and (s.has_min_max or _is_null(s)) for s in groups):
@@ -196,18 +196,18 @@ def _range(metadata: pq.FileMetaData, name: str) -> tuple[Any, Any] | None:
     return (min(s.min for s in known), max(s.max for s in known)) if known else None
 
 
-def _null_count(metadata: pq.FileMetaData, name: str) -> int | None:
+def _null_count(metadata: FileMetaData, name: str) -> int | None:
     groups = _statistics(metadata, name)
     if not groups or not all(s is not None and s.has_null_count for s in groups):
         return None
     return int(sum(s.null_count for s in groups))
 
 
-def _is_null(statistics: pq.Statistics) -> bool:
+def _is_null(statistics: Any) -> bool:
     return bool(statistics.has_null_count and statistics.num_values == 0)
 
 
-def _statistics(metadata: pq.FileMetaData, name: str) -> list[Any]:
+def _statistics(metadata: FileMetaData, name: str) -> list[Any]:
     """Return the statistics of a flat column per row group; None where the writer omitted them."""
     if metadata.num_row_groups == 0:
         return []

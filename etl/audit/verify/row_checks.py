@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from etl import schemas, storage
+from etl import schemas
 from etl.audit.verify.file_checks import Problem
-from etl.delta.data_file import read_columns
 from etl.delta.table import Table
+from etl.parquet.data_file_reader import read_columns
 
 _THREADS = 8
 _ADDRESS = ["source", "row"]
@@ -83,9 +83,7 @@ def read_duplicates(table: Table | None) -> pl.DataFrame:
             if name not in known and name != "stored_in"
         ]
         for file in table.data_files().to_pylist():
-            frame = pl.DataFrame(
-                pl.from_arrow(read_columns(storage.join(table.url, file["path"]), columns))
-            )
+            frame = pl.DataFrame(pl.from_arrow(read_columns(table.url, file, columns)))
             frame = frame.with_columns(*missing, stored_in=pl.lit(file["path"]))
             parts.append(frame.select(list(_DUPLICATES)))
     return pl.concat(parts)
@@ -197,7 +195,7 @@ def _addresses(url: str, paths: Sequence[str], columns: Sequence[str]) -> list[p
     names = [*_ADDRESS, *columns]
 
     def read(path: str) -> pl.DataFrame:
-        frame = pl.DataFrame(pl.from_arrow(read_columns(storage.join(url, path), names)))
+        frame = pl.DataFrame(pl.from_arrow(read_columns(url, path, names)))
         return frame.select(*_ADDRESS, pl.lit(path).alias("file"), *columns)
 
     with ThreadPoolExecutor(_THREADS) as pool:

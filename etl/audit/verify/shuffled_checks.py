@@ -10,13 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from etl import storage
 from etl.audit.verify.file_checks import Problem
-from etl.delta.data_file import read_columns
 from etl.delta.table import Table
 from etl.lake.ledger import Ledger
 from etl.lake.random_keys import random_keys
 from etl.lake.shuffled_table import ShuffledTable, buckets_of, seed_of
+from etl.parquet.data_file_reader import read_columns
 from etl.schemas.shuffled_files import Bucket
 
 _SEEDS = (-1, -2)  # of the hashes of addresses; no shuffle has them
@@ -82,7 +81,7 @@ def _sum(parts: Iterable[pa.Table]) -> _Sum:
 
 def _files(table: Table) -> Iterator[tuple[str, pa.Table]]:
     for file in table.files("path"):
-        yield file["path"], read_columns(storage.join(table.url, file["path"]), _COLUMNS)
+        yield file["path"], read_columns(table.url, file, _COLUMNS)
 
 
 def _in_file(path: str, rows: pa.Table, seed: int) -> Iterator[str]:

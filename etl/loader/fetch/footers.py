@@ -10,13 +10,13 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow.parquet as pq
 
-from etl.delta.page_marks import find_marks, thin_marks
 from etl.errors import LoaderError
 from etl.loader.fetch.file_cache import cached_arrays
-from etl.loader.fetch.parquet_pages import Chunk, plain_chunk
 from etl.loader.fetch.range_requests import VERIFY, Ranges, Remote, read_footer
+from etl.parquet.page_marks import find_marks, thin_marks
+from etl.parquet.parquet_file import FileMetaData
+from etl.parquet.plain_pages import Chunk, plain_chunk
 
 _FORMAT = 1  # increase it when the arrays change
 _FOOTER_THREADS = 16
@@ -152,7 +152,7 @@ def _read_groups(
     return counts, chunks, thin_marks(find_marks(footer.metadata), every)
 
 
-def _column_indices(footer: pq.FileMetaData) -> tuple[int, int, int]:
+def _column_indices(footer: FileMetaData) -> tuple[int, int, int]:
     """Return the indices of the columns token_end, tokens and num_tokens in a file."""
     # Without footer.schema: it forms a reference cycle of 35 kB per file with the footer.
     group = footer.row_group(0)

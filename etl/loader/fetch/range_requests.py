@@ -17,11 +17,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from etl import storage
 from etl.errors import LoaderError, StorageError
 from etl.loader.fetch.disk_cache import Cache
+from etl.parquet import parquet_file
+from etl.parquet.parquet_file import FileMetaData
 
 _FIRST_PAUSE_S = 0.25  # a store that replies "slow down" needs fractions of a second
 _LONGEST_PAUSE_S = 8.0
@@ -137,11 +138,11 @@ def open_file(uri: str, size: int, ranges: Ranges | None) -> Iterator[pa.NativeF
             yield file
 
 
-def read_footer(uri: str, size: int, ranges: Ranges | None) -> pq.FileMetaData:
+def read_footer(uri: str, size: int, ranges: Ranges | None) -> FileMetaData:
     """Return the footer of a Parquet file; raises as ``open_file``, and LoaderError if it is damaged."""
     with open_file(uri, size, ranges) as file:
         try:
-            return pq.read_metadata(file)
+            return parquet_file.read_footer(file)
         except (pa.ArrowException, OSError) as error:
             raise LoaderError(
                 f"the footer cannot be read ({error})", where=uri, hint=VERIFY

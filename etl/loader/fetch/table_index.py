@@ -10,6 +10,7 @@ result is a few arrays of 8 bytes per row group: ten million row groups take
 """
 
 import hashlib
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
@@ -17,15 +18,16 @@ import numpy as np
 import pyarrow as pa
 
 from etl import storage
-from etl.delta.page_marks import parse_marks
 from etl.delta.table import Table
 from etl.errors import LoaderError
 from etl.lake import releases
 from etl.lake.commit_info import fields_of
 from etl.loader.fetch.footers import read_row_groups
-from etl.loader.fetch.parquet_pages import Chunk
 from etl.loader.fetch.range_requests import VERIFY, Ranges, Remote, open_file
 from etl.loader.fetch.selected_rows import TableRows
+from etl.parquet.page_marks import parse_marks
+from etl.parquet.parquet_file import open_parquet
+from etl.parquet.plain_pages import Chunk
 from etl.schemas import TOKENS, TokenizerRecord
 from etl.schemas.shuffled_files import Bucket
 
@@ -103,6 +105,22 @@ class TableIndex:
         uri = self.uri(self.path(file))
         ranges = None if self.remote is None else Ranges(self.remote)
         return open_file(uri, int(self.file_bytes[file]), ranges)
+
+    def read_row_group(
+        self, number: int, columns: Sequence[str], *, read_dictionary: Sequence[str] = ()
+    ) -> pa.Table:
+        """Return some columns of all rows of a row group of the table.
+
+        Columns of strings in ``read_dictionary`` are dictionaries. Raises as ``open``, and LoaderError if the
+        row group cannot be decoded.
+        """
+        path, group = self.locate_group(number)
+        with self.open(number) as source:
+            try:
+                file = open_parquet(source, pre_buffer=False, read_dictionary=read_dictionary)
+                return file.read_row_group(group, list(columns), use_threads=False)
+            except (pa.ArrowException, OSError) as error:
+                raise decoding_error(self.uri(path), group, error) from error
 
     def uri(self, path: str) -> str:
         """Return the URI of a file of the table."""

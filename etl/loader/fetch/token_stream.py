@@ -2,18 +2,17 @@
 
 from collections import OrderedDict
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from etl.loader.fetch.parquet_pages import Chunk, Marks, Pages
 from etl.loader.fetch.row_group_files import Files
 from etl.loader.fetch.table_index import TableIndex, decoding_error
 from etl.loader.order.epoch import EpochStream
+from etl.parquet.parquet_file import open_parquet
+from etl.parquet.plain_pages import Chunk, Marks, Pages
 
 _PIECE_TOKENS = 1 << 14
 _MARKED_ROW_GROUPS = 1024  # about a kilobyte each
@@ -195,15 +194,16 @@ def _read_document_starts(index: TableIndex, files: Files, number: int) -> np.nd
     if pages is not None:
         lengths += [values for _, values in pages]
     else:
-        with _open_parquet(index, number) as (parquet, group):
-            column: Any = parquet.read_row_group(group, ["num_tokens"], use_threads=False).column(0)
+        column: Any = index.read_row_group(number, ["num_tokens"]).column(0)
         lengths += [_int32(c.buffers()[1], c.offset, len(c)) for c in column.chunks]
     return np.cumsum(np.concatenate(lengths), dtype=np.int64)
 
 
 def _decode(index: TableIndex, number: int) -> Iterator[tuple[int, np.ndarray]]:
     """Yield the tokens of a row group with pyarrow, each part with the offset of its first token."""
-    with _open_parquet(index, number) as (parquet, group):
+    with index.open(number) as file:
+        parquet = open_parquet(file, pre_buffer=index.remote is not None)
+        _, group = index.locate_group(number)
         rows = parquet.metadata.row_group(group).num_rows
         start, size = 0, max(rows * _PIECE_TOKENS // int(index.group_tokens[number]), 1)
         for batch in parquet.iter_batches(size, [group], ["tokens"], use_threads=False):
@@ -211,16 +211,6 @@ def _decode(index: TableIndex, number: int) -> Iterator[tuple[int, np.ndarray]]:
             values = column.flatten()
             yield start, _int32(values.buffers()[1], values.offset, len(values))
             start += len(values)
-
-
-@contextmanager
-def _open_parquet(index: TableIndex, number: int) -> Iterator[tuple[pq.ParquetFile, int]]:
-    """Open the file of a row group with pyarrow; also return the number of the row group in it."""
-    with index.open(number) as file:
-        yield (
-            pq.ParquetFile(file, pre_buffer=index.remote is not None),
-            index.locate_group(number)[1],
-        )
 
 
 def _int32(buffer: Any, start: int, size: int) -> np.ndarray:

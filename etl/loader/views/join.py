@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from etl.errors import LoaderError
 from etl.lake.random_keys import random_keys
@@ -21,6 +20,7 @@ from etl.loader.fetch.range_requests import VERIFY, Ranges, open_file
 from etl.loader.fetch.selected_rows import MappedArray, TableRows
 from etl.loader.fetch.table_index import TableIndex
 from etl.loader.views.pinned_documents import Pinned, PinnedTable, RowFile, RowGroups
+from etl.parquet.parquet_file import open_parquet
 
 _PART_ROWS = 1 << 24  # of both tables together, 16 bytes each
 _SEEDS = (-3, -4, -5)  # of the keys: two documents may have the same key by one of them
@@ -149,7 +149,7 @@ def _missing(tokens: PinnedTable, numbers: np.ndarray) -> LoaderError:
     file = next(file for file in tokens.files if number < file.first + file.rows)
     ranges = None if tokens.remote is None else Ranges(tokens.remote)
     with open_file(tokens.uri(file), file.size, ranges) as source:
-        rows = pq.read_table(source, columns=["source", "row"], use_threads=False)
+        rows = open_parquet(source).read(["source", "row"], use_threads=False)
     row = rows.slice(number - file.first, 1).to_pylist()[0]
     return LoaderError(
         f"{len(numbers):,} or more rows have no document, such as row {row['row']:,} of {row['source']}",

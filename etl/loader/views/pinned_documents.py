@@ -10,16 +10,16 @@ from itertools import accumulate
 from typing import TypeVar
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from etl import storage
-from etl.delta.data_file import fill_columns
 from etl.delta.table import Table
 from etl.errors import LoaderError, TableError, nearest_names
 from etl.lake import releases
 from etl.lake.commit_info import fields_of, input_versions
 from etl.loader.fetch.range_requests import VERIFY, Ranges, Remote, open_file
 from etl.loader.fetch.table_index import TableIndex
+from etl.parquet.data_file_reader import fill_columns
+from etl.parquet.parquet_file import open_parquet
 
 _REMOTE_THREADS = 16
 _LOCAL_THREADS = 4  # of which Arrow and Polars compute without the GIL
@@ -97,7 +97,7 @@ class PinnedTable:
         schema = pa.schema([self.schema.field(name) for name in columns])
         with open_file(uri, file.size, ranges) as source:
             try:
-                parquet = pq.ParquetFile(source, pre_buffer=ranges is not None)
+                parquet = open_parquet(source, pre_buffer=ranges is not None)
                 stored = [name for name in columns if name in parquet.schema_arrow.names]
                 for number in range(parquet.num_row_groups):
                     rows = parquet.read_row_group(number, stored, use_threads=False)

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from etl.errors import SourceError
-from etl.sources.formats import arrow_messages, thrift
+from etl.parquet import thrift
+from etl.sources.formats import arrow_messages
 from etl.sources.formats.columnar import MAX_DECODED_BYTES
 from etl.sources.split import Split
 

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 from isal import isal_zlib
 
-from etl.sources.formats import thrift
+from etl.parquet import thrift
 from etl.sources.formats.columnar import MAX_DECODED_BYTES
 from etl.sources.formats.nearby_ranges import NearbyRanges
 from etl.sources.formats.parquet_footer import Chunk, Column

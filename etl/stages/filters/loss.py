@@ -7,13 +7,12 @@ from typing import Any, Final, Literal
 
 import polars as pl
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pydantic import Field
 
 from etl import storage
-from etl.delta.data_file import read_columns
 from etl.delta.table import Table
 from etl.errors import RecipeError, TableError
+from etl.parquet.data_file_reader import open_data_file, read_columns
 from etl.stages.base import Filter, Rules, above, below
 from etl.storage.file_sets import FileSet
 
@@ -83,7 +82,7 @@ class Loss(Filter):
         table = self._open()
         runs: set[str] = set()
         for file in table.files("path"):
-            rows = read_columns(storage.join(table.url, file["path"]), ["run"])
+            rows = read_columns(table.url, file, ["run"])
             runs.update(rows["run"].unique().to_pylist())
             if self.run in runs:
                 return
@@ -139,10 +138,7 @@ def _parts(table: Table, source: str) -> Iterator[pl.DataFrame]:
     for entry in table.files("path", "min.source", "max.source"):
         if not entry["min.source"] <= source <= entry["max.source"]:
             continue
-        with storage.open_input(storage.join(table.url, entry["path"])) as opened:
-            file = pq.ParquetFile(opened, pre_buffer=False, page_checksum_verification=True)
-            column = file.schema_arrow.get_field_index("source")
+        with open_data_file(table.url, entry, _COLUMNS) as file:
             for number in range(file.num_row_groups):
-                known: Any = file.metadata.row_group(number).column(column).statistics
-                if known is None or not known.has_min_max or known.min <= source <= known.max:
-                    yield pl.DataFrame(file.read_row_group(number, _COLUMNS, use_threads=False))
+                if file.may_hold(number, "source", source, source):
+                    yield pl.DataFrame(file.row_group(number))

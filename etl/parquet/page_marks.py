@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from etl.delta.page_headers import parse_page_header
+from etl.parquet.page_headers import parse_page_header
 
 _KEY = b"pages_of_bulk_column"
 _MAX_HEADER_BYTES = 256
@@ -33,8 +33,8 @@ class MarkedOutput:
         """Write bytes; the writer writes each page header on its own."""
         if len(data) <= _MAX_HEADER_BYTES:
             try:
-                length, _, _, values = parse_page_header(data)
-            except (IndexError, OSError, KeyError, TypeError):
+                length, _, _, values, _ = parse_page_header(data)
+            except (IndexError, OSError):
                 length, values = 0, -1
             if length == len(data) and values >= 0:
                 self._pages.append((self._position, values))

@@ -2,18 +2,18 @@
 
 import re
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from etl import storage
-from etl.delta.layout import Layout, bulk_bytes, row_group_cuts
-from etl.delta.page_marks import MarkedOutput
-from etl.delta.statistics import StatisticsCollector
-from etl.errors import StorageError, TableError
+from etl.errors import StorageError
+from etl.parquet.layout import Layout, bulk_bytes, row_group_cuts
+from etl.parquet.page_marks import MarkedOutput
+from etl.parquet.parquet_file import parquet_writer, read_footer
+from etl.parquet.statistics_collector import StatisticsCollector
 
 _FILE_NAME = re.compile(r"\w+-[0-9a-f]{12}-\d+\.parquet")
 
@@ -36,34 +36,6 @@ def is_data_file(path: str) -> bool:
     (True, False)
     """
     return _FILE_NAME.fullmatch(path.rsplit("/", 1)[-1]) is not None
-
-
-def read_columns(uri: str, columns: Sequence[str]) -> pa.Table:
-    """Return some columns of a data file.
-
-    ``pq.read_table`` would import pandas and pyarrow's datasets, which takes 0.3 s. Raises TableError for a
-    file without one of the columns.
-    """
-    with storage.open_input(uri) as source:
-        file = pq.ParquetFile(source)
-        if missing := {*columns}.difference(file.schema_arrow.names):
-            raise TableError(f"the data file has no column {min(missing)!r}", where=uri)
-        return file.read(columns=list(columns), use_threads=False)
-
-
-def fill_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return rows of a data file with the columns of its table, null where the file has none.
-
-    A column that was added to a table later is missing in older data files. Raises KeyError for a missing
-    column that is not nullable.
-    """
-    columns = [
-        pa.chunked_array([pa.nulls(rows.num_rows, field.type)])
-        if field.nullable and field.name not in rows.column_names
-        else rows[field.name]
-        for field in schema
-    ]
-    return pa.Table.from_arrays(columns, schema.names).cast(schema)
 
 
 class DataFileWriter:
@@ -163,7 +135,7 @@ class _OpenFile:
         self._started = 0  # how many bytes of the file the disk writes already
         with storage.convert_write_errors(uri):
             self._pages = MarkedOutput(self._file) if layout.marks_pages else None
-            self._writer = pq.ParquetWriter(
+            self._writer = parquet_writer(
                 self._pages or self._file,
                 schema,
                 compression=layout.compression,
@@ -172,7 +144,6 @@ class _OpenFile:
                 use_dictionary=[name for name in layout.dictionary if name in schema.names],
                 write_statistics=[name for name in layout.statistics if name in schema.names],
                 column_encoding=dict.fromkeys(layout.ascending, "DELTA_BINARY_PACKED") or None,
-                write_page_checksum=True,  # so that readers notice bits that flip in storage
             )
 
     def write(self, table: pa.Table) -> None:
@@ -200,7 +171,7 @@ class _OpenFile:
             self._writer.close()
             self._output.__exit__(None, None, None)
         with storage.open_input(self.uri) as file:
-            rows = pq.read_metadata(file).num_rows
+            rows = read_footer(file).num_rows
             size = file.size()
         if rows != self.statistics.rows:
             raise StorageError(

@@ -8,7 +8,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from etl.loader.fetch.parquet_pages import Pages, plain_chunk
+from etl.parquet.plain_pages import Pages, plain_chunk
 
 LENGTHS = st.lists(st.one_of(st.integers(0, 2), st.integers(0, 300)), min_size=1, max_size=30)
 ELEMENT = pa.field("element", pa.int32(), nullable=False)
@@ -119,6 +119,25 @@ def test_a_page_of_an_impossible_size_is_an_error(tmp_path, byte, bits):
     path.write_bytes(content)
     with pytest.raises(OSError, match="invalid page size"):
         list(open_pages(path, chunk))
+
+
+@pytest.mark.parametrize("statistics", [True, False])
+@pytest.mark.parametrize("compression", ["none", "lz4", "zstd", "snappy"])
+def test_a_page_that_differs_from_its_checksum_is_an_error(tmp_path, compression, statistics):
+    path, tokens = make_file(
+        tmp_path / "a.parquet",
+        [300, 300],
+        compression=compression,
+        write_statistics=statistics,
+        write_page_checksum=True,
+    )
+    assert [token for _, values in open_pages(path) for token in values] == tokens
+    chunk = pq.read_metadata(path).row_group(0).column(0)
+    content = bytearray(path.read_bytes())
+    content[chunk.data_page_offset + chunk.total_compressed_size - 1] ^= 0x01  # of the last token
+    path.write_bytes(content)
+    with pytest.raises(OSError, match="the page at byte [0-9]+ has the checksum"):
+        list(open_pages(path))
 
 
 @pytest.mark.parametrize("damage", ["magic", "size", "block"])

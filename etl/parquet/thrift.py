@@ -13,6 +13,14 @@ _MAX_BITS = 70  # of an integer: ten bytes
 _MAX_DEPTH = 64  # chosen here; the structures of Parquet have a depth of 10
 
 
+def decode_integer(varint: bytes) -> int:
+    """Return the signed integer that is stored in some bytes, of which it takes all."""
+    value = 0
+    for byte in reversed(varint):
+        value = value << 7 | byte & 127
+    return (value >> 1) ^ -(value & 1)
+
+
 class Reader:
     """A position in bytes at which structures are read."""
 

@@ -18,8 +18,9 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import pyarrow as pa
 import zstandard
+from isal import isal_zlib
 
-from etl.delta.page_headers import parse_page_header
+from etl.parquet.page_headers import PageHeader, parse_page_header
 
 _NAMES = {"UNCOMPRESSED": 0, "LZ4": 1, "ZSTD": 2, "SNAPPY": 3}
 _HEADER_BYTES = (256, 1 << 16)  # enough without statistics, and enough with them
@@ -125,7 +126,7 @@ class Pages:
     def is_known(self) -> bool:
         """Return whether the next page has a known layout."""
         self._ahead = self._read(self._offset, _HEADER_BYTES[0], 0)
-        return _read_header(self._read, self._offset, self._ahead)[3] >= 0
+        return _read_header(self._read, self._offset, self._ahead).num_values >= 0
 
     def seek(self, value: int) -> None:
         """Go to the last known page that begins at a value or before it."""
@@ -142,7 +143,7 @@ class Pages:
         """
         while self._offset < self._stop:
             header = _read_header(self._read, self._offset, self._ahead)
-            length, size, compressed_size, count = header
+            length, size, compressed_size, count, crc = header
             if not 0 <= size <= self._chunk.full_size or min(compressed_size, count) < 0:
                 raise OSError(f"unknown page type or invalid page size at byte {self._offset}")
             start = self._offset + length
@@ -155,6 +156,9 @@ class Pages:
             data = self._read(start, compressed_size, _HEADER_BYTES[0])  # with the next header
             self._ahead = bytes(data[compressed_size:])
             page: Any = memoryview(data)[:compressed_size]
+            if crc is not None and (actual := isal_zlib.crc32(page)) != crc:
+                written = f"but {crc:08x} was written"
+                raise OSError(f"the page at byte {start} has the checksum {actual:08x}, {written}")
             if self._codec is not None:
                 page = self._codec.decompress(page, size)
             begin = _skip_levels(page) if self._of_lists else len(page) - 4 * count
@@ -183,11 +187,8 @@ def _skip_levels(page: Any) -> int:
     return start
 
 
-def _read_header(read: Read, offset: int, ahead: bytes | memoryview) -> tuple[int, int, int, int]:
-    """Return the length of the page header at an offset, both sizes of the page, and its values.
-
-    ``ahead`` are bytes already read there. The values are -1 if the page is of another kind.
-    """
+def _read_header(read: Read, offset: int, ahead: bytes | memoryview) -> PageHeader:
+    """Return the page header at an offset; ``ahead`` are bytes already read there."""
     for size in (0, *_HEADER_BYTES):
         if size:
             ahead = read(offset, size, 0)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etl.delta.page_marks import MarkedOutput, find_marks, parse_marks
-from etl.loader.fetch.parquet_pages import Pages, plain_chunk
+from etl.parquet.page_marks import MarkedOutput, find_marks, parse_marks
+from etl.parquet.plain_pages import Pages, plain_chunk
 
 LENGTHS = st.lists(st.integers(0, 40), min_size=1, max_size=40)
 

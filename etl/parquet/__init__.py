@@ -1,0 +1,1 @@
+"""Write and open Parquet files with checksums; read their footers, page headers and pages."""

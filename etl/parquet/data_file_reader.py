@@ -1,0 +1,146 @@
+"""Open the data files of a table; the checksums of all pages that are read are verified.
+
+Rows of a table are read through ``open_data_file`` and the functions that call it. Only the loader, which
+reads ranges of remote files, opens them otherwise.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from etl import storage
+from etl.errors import TableError
+from etl.parquet.parquet_file import FileMetaData, open_parquet
+
+FileEntry: TypeAlias = str | Mapping[str, Any]
+"""A data file of a table: its entry in the list of data files, or only its path."""
+
+Columns: TypeAlias = Sequence[str] | pa.Schema | None
+"""The columns to read, by default all. A file may lack columns of a schema: see ``fill_columns``."""
+
+_BUFFER_BYTES = 1 << 20
+
+
+@contextmanager
+def open_data_file(
+    table: str, file: FileEntry, columns: Columns = None, *, at_once: bool = False
+) -> Iterator["DataFileReader"]:
+    """Open a data file of the table at a URL, to read some columns of its rows.
+
+    A stored column is read a part at a time, or ``at_once``, which takes fewer requests. Raises StorageError
+    if the file is not readable. Raises TableError, also while it is read, if it is damaged or does not have a
+    column.
+    """
+    uri = storage.join(table, file if isinstance(file, str) else file["path"])
+    with storage.open_input(uri) as source:
+        yield DataFileReader(source, uri, columns, at_once=at_once)
+
+
+def read_columns(table: str, file: FileEntry, columns: Columns = None) -> pa.Table:
+    """Return the rows of a data file; the arguments and errors are those of ``open_data_file``."""
+    with open_data_file(table, file, columns, at_once=True) as opened:
+        return opened.read()
+
+
+def read_row_groups(table: str, file: FileEntry, columns: Columns = None) -> Iterator[pa.Table]:
+    """Yield the row groups of a data file; the arguments and errors are those of ``open_data_file``."""
+    with open_data_file(table, file, columns) as opened:
+        for group in range(opened.num_row_groups):
+            yield opened.row_group(group)
+
+
+class DataFileReader:
+    """The rows of an open data file."""
+
+    def __init__(self, source: pa.NativeFile, uri: str, columns: Columns, *, at_once: bool) -> None:
+        self._uri = uri
+        with self._naming_file():
+            buffer_bytes = 0 if at_once else _BUFFER_BYTES
+            self._file = open_parquet(source, pre_buffer=at_once, buffer_size=buffer_bytes)
+            stored: list[str] = self._file.schema_arrow.names
+        self.footer: FileMetaData = self._file.metadata
+        self.num_row_groups: int = self._file.num_row_groups
+        self._schema = columns if isinstance(columns, pa.Schema) else None
+        if isinstance(columns, pa.Schema):
+            self._columns: list[str] | None = columns.names
+            required = [field.name for field in columns if not field.nullable]
+        else:
+            required = list(columns or ())
+            self._columns = None if columns is None else required
+        if missing := {*required}.difference(stored):
+            raise TableError(f"the data file has no column {min(missing)!r}", where=uri)
+
+    def read(self) -> pa.Table:
+        """Return the rows of the file."""
+        with self._naming_file():
+            return self._fill(self._file.read(self._columns, use_threads=False))
+
+    def row_group(self, number: int, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return the rows of a row group; ``columns`` are read instead of those of the reader."""
+        names = self._columns if columns is None else columns
+        with self._naming_file():
+            rows = self._file.read_row_group(number, names, use_threads=False)
+            return self._fill(rows) if columns is None else rows
+
+    def batches(self, max_rows: int) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the file in batches of at most so many."""
+        batches = self._file.iter_batches(max_rows, columns=self._columns, use_threads=False)
+        while True:
+            with self._naming_file():
+                batch = next(batches, None)
+            if batch is None:
+                return
+            if self._schema is None or batch.schema.equals(self._schema):
+                yield batch
+            else:
+                yield from self._fill(pa.Table.from_batches([batch])).to_batches()
+
+    def bounds(self, group: int, column: str) -> tuple[Any, Any] | None:
+        """Return the minimum and maximum of a column of a row group by the footer; None if not recorded."""
+        if column not in self._numbers:
+            return None
+        statistics: Any = self.footer.row_group(group).column(self._numbers[column]).statistics
+        known = statistics is not None and statistics.has_min_max
+        return (statistics.min, statistics.max) if known else None
+
+    def may_hold(self, group: int, column: str, low: Any, high: Any) -> bool:
+        """Return whether a row group may have a value from ``low`` to ``high``, by the footer."""
+        bounds = self.bounds(group, column)
+        return bounds is None or (bounds[0] <= high and bounds[1] >= low)
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        first = self.footer.row_group(0)
+        return {first.column(i).path_in_schema: i for i in range(first.num_columns)}
+
+    def _fill(self, rows: pa.Table) -> pa.Table:
+        return rows if self._schema is None else fill_columns(rows, self._schema)
+
+    @contextmanager
+    def _naming_file(self) -> Iterator[None]:
+        try:
+            yield
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the last one: of names
+            raise TableError(
+                f"a data file cannot be read ({error})",
+                where=self._uri,
+                hint="run `etl verify LAKE`, then `etl repair LAKE`",
+            ) from error
+
+
+def fill_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return rows of a data file with the columns of its table, null where the file has none.
+
+    A column that was added to a table later is missing in older data files. Raises KeyError for a missing
+    column that is not nullable.
+    """
+    columns = [
+        pa.chunked_array([pa.nulls(rows.num_rows, field.type)])
+        if field.nullable and field.name not in rows.column_names
+        else rows[field.name]
+        for field in schema
+    ]
+    return pa.Table.from_arrays(columns, schema.names).cast(schema)
