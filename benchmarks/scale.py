@@ -38,6 +38,7 @@ from etl import schemas, storage
 from etl.compact_collections import SpilledList
 from etl.compute.cluster import Cluster
 from etl.compute.submit import map_unordered
+from etl.compute.versions import library_versions
 from etl.dedup import key_writer, passes
 from etl.dedup.document_reader import DocumentReader
 from etl.dedup.numbered_files import ComparisonSet
@@ -47,7 +48,8 @@ from etl.lake.dedup_decisions import DedupDecisions
 from etl.lake.keys_table import KeysTable
 from etl.lake.ledger import Ledger
 from etl.lake.ledger_entry import LedgerEntry
-from etl.lake.lineage_record import count_results, input_files, run_record
+from etl.lake.lineage_record import input_files
+from etl.lake.stage_costs import total_counts
 from etl.lake.table_specs import DOCUMENTS, DUPLICATES
 from etl.lake.work_units import WorkResult, kept_units, split_key
 from etl.parquet.data_file import DataFile, DataFileWriter
@@ -173,14 +175,21 @@ def _commit(
         for result in results
     ]
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    fields = {
-        "run_id": "scale", "fingerprint": recipe.fingerprint("documents"), "action": "append",
-        "canonical": recipe.canonical(),
-        "generation": 1, "input_files": input_files(results, splits), "input_tables": [],
-        "num_data_files": len(results), "counts": count_results(results), "tokenizer": None,
-        "started": now, "committed": now,
-    }  # fmt: skip
-    ledger.commit(entries, lambda _entries, _generation: run_record(recipe, "documents", **fields))
+    record = schemas.Lineage(
+        run_id="scale",
+        recipe=recipe.name,
+        fingerprint=recipe.fingerprint("documents"),
+        canonical=recipe.canonical(),
+        step="documents",
+        generation=1,
+        versions=dict(library_versions()),
+        input_files=input_files(results, splits),
+        num_data_files=len(results),
+        counts=total_counts(results),
+        started=now,
+        committed=now,
+    )
+    ledger.commit(entries, lambda _entries, _generation: record)
 
 
 def reckon(seconds_per_split: float, mb_per_core_second: float, price: float) -> None:
@@ -216,7 +225,7 @@ def barrier(lake: str, count: int, workers: int) -> None:
         for split in islice(todo, 10_000)
         for key in [split_key(documents, split)]
     ]:
-        documents.commit(entries, lambda *_: {})
+        documents.commit(entries, lambda *_: None)
     del entries
     tables = DocumentReader(documents.url, duplicates.url, recipe.dedup_stages)
     with Cluster(workers=workers).connect() as client:
@@ -236,14 +245,14 @@ def barrier(lake: str, count: int, workers: int) -> None:
         )
         clock.tell("find duplicates")
         entries = [LedgerEntry(name, fragments), *map(LedgerEntry, names)]
-        duplicates.commit(entries, lambda *_: {}, retry=False)
+        duplicates.commit(entries, lambda *_: None, retry=False)
         del entries
         clock.tell("commit")
         decisions = DedupDecisions(duplicates)
         looked = sum(len(decisions.files(unit.source)) for unit in units)
         clock.tell("find the duplicates of each split")
         key_writer.update_keys(
-            client, documents, duplicates, lake=tables, lineage=lambda *_, **__: lambda *_: {}
+            client, documents, duplicates, lake=tables, describe=lambda *_, **__: lambda *_: None
         )
         clock.tell("write keys")
     print(

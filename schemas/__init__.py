@@ -8,6 +8,7 @@ of the record in it. This package imports only pyarrow and pydantic.
 
 from etl.schemas.lineage import (
     FORMAT_VERSION,
+    Action,
     Counts,
     InputFile,
     InputTable,
@@ -62,6 +63,7 @@ __all__ = [
     "UNITS",
     "VERDICTS",
     "WHOLE",
+    "Action",
     "Counts",
     "InputFile",
     "InputTable",

@@ -28,6 +28,17 @@ class InputFile(_Record):
     version: int | None = None  # version of the Delta table that it is a data file of
     same_as: str | None = None  # the address of its rows, if it was copied, moved or touched
 
+    def updated(self, *, rows: int | None = None, fingerprint: str | None = None) -> "InputFile":
+        """Return the record of the same file with other values."""
+        return InputFile(
+            uri=self.uri,
+            size=self.size,
+            fingerprint=self.fingerprint if fingerprint is None else fingerprint,
+            rows=self.rows if rows is None else rows,
+            version=self.version,
+            same_as=self.same_as,
+        )
+
 
 class InputTable(_Record):
     """An input table and its version: of the lake itself, or of a lake that it is compared with."""
@@ -94,6 +105,13 @@ class TokenizerRecord(_Record):
     prepend_bos: bool
 
 
+Action = Literal["append", "arrival", "rebuild", "drop", "epoch", "repair", "optimize", "names"]
+"""What a commit does to its table.
+
+arrival: no rows, but later documents arrive later; drop: of the rows of changed input files; epoch: no rows,
+but an epoch of the lake starts; names: no rows, but names of input files.
+"""
+
 _STEPS: Final[tuple[TableName, ...]] = ("documents", "duplicates", "tokens")
 
 
@@ -107,11 +125,7 @@ class Lineage(_Record):
     fingerprints: dict[TableName, str] = {}  # of all tables that the recipe fills
     canonical: dict[str, Any]  # the recipe with all defaults filled in
     step: TableName  # the table that it wrote
-    # arrival: no rows, but later documents arrive later; drop: of the rows of changed input files;
-    # epoch: no rows, but an epoch of the lake starts; names: no rows, but names of input files
-    action: Literal[
-        "append", "arrival", "rebuild", "drop", "epoch", "repair", "optimize", "names"
-    ] = "append"
+    action: Action = "append"
     generation: int
     versions: dict[str, str]  # of tokenlake and the libraries that affect the result
     input_files: list[InputFile] = []

@@ -61,12 +61,11 @@ LIBRARIES = {
     "distributed": (
         "etl.compute.*",
         "etl.dedup.*",
+        "etl.job.cluster_job",
         "etl.job.do_work",
         "etl.job.run",
-        "etl.job.run_context",
         "etl.job.shipped_files",
         "etl.job.shuffle",
-        "etl.job.shuffle_passes",
     ),
     "cryptography": ("etl.compute.certificates",),
     "fsspec": ("etl.storage.local_listing", "etl.storage.filesystem"),

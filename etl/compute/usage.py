@@ -38,7 +38,7 @@ class UsageMeter:
 
     def __init__(self, client: "Client") -> None:
         self._client = client
-        self.cores = sum(client.nthreads().values())
+        self.cores: int = sum(client.nthreads().values())
         self.core_seconds = 0.0
         self._first = self._ask()
         self._last = dict(self._first)

@@ -26,7 +26,6 @@ from etl.compute.submit import map_unordered, to_tokenlake_error
 from etl.dedup.key_lookup import EMPTY_KEYS
 from etl.lake.keys_table import KINDS, KeyFile, list_key_files
 from etl.lake.ledger import Describe, Ledger, Rewrite, RewrittenFile, key_of
-from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.rewrite_files import FileGroup, rewrite_of
 from etl.lake.table_specs import KEYS
 from etl.parquet.data_file import DataFile, DataFileWriter
@@ -52,11 +51,8 @@ def merge_keys(client: Client, ledger: Ledger, describe: Describe) -> None:
         merged = files_to_merge([file for file in files if file.kind == kind])
         if merged:
             rewrites.append(_merge(client, ledger, merged))
-    if not rewrites:
-        return
-    written = [file for rewrite in rewrites for part in rewrite.parts for file in part.data_files]
-    entries = [LedgerEntry("", written)]
-    ledger.rewrite(rewrites, lambda _: describe(entries, ledger.generation))
+    if rewrites:
+        ledger.rewrite(rewrites, describe)
 
 
 def files_to_merge(files: Iterable[KeyFile]) -> list[KeyFile]:

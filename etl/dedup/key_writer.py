@@ -46,6 +46,7 @@ from etl.lake.dedup_decisions import DedupDecisions
 from etl.lake.keys_table import KINDS, KeyFile, KeysTable, Kind, file_id, list_key_files
 from etl.lake.ledger import Describe, Ledger
 from etl.lake.ledger_entry import LedgerEntry
+from etl.lake.lineage_record import NO_COUNTS
 from etl.lake.table_specs import KEYS
 from etl.lake.work_units import WorkUnit, arrived_units
 from etl.parquet.data_file import DataFile, DataFileWriter
@@ -61,18 +62,19 @@ _UNITS_PER_ROW = 16  # of a typical web page; only decides how many data files a
 _RESULT = pd.DataFrame({"result": pd.Series(dtype=object)})
 
 
+DescribeKeys = Callable[[schemas.Counts, schemas.Action], Describe]
+"""A function that returns, for the counts and the action of a commit to ``keys``, how to describe it."""
+
+
 def update_keys(
     client: Client,
     documents: Ledger,
     duplicates: Ledger,
     *,
     lake: DocumentReader,
-    lineage: Callable[..., Describe],
+    describe: DescribeKeys,
 ) -> None:
-    """Write the missing keys of decided documents in one commit; merge data files if there are many.
-
-    ``lineage`` returns the lineage of a commit, given its counts, ``action`` and ``fingerprint``.
-    """
+    """Write the missing keys of decided documents in one commit; merge data files if there are many."""
     while True:
         decisions, table = DedupDecisions(duplicates), KeysTable(duplicates)
         documents.refresh()
@@ -84,10 +86,9 @@ def update_keys(
         if not len(todo):
             return
         ledger = table.ledger
-        describe = partial(lineage, fingerprint=ledger.fingerprint)
         try:
             if not table.fits:
-                table.create_or_rebuild(partial(describe(action="rebuild"), []))
+                table.create_or_rebuild(describe(NO_COUNTS, "rebuild"))
                 continue  # another run may have created the table and written keys
             assert ledger.table is not None
             files = number_files(files_of(by_arrival(units), decisions, keyed=table.kinds_of))
@@ -95,8 +96,8 @@ def update_keys(
             name, stored = next(names), list_key_files(ledger.table)
             data_files = write_keys(client, files, lake, stored, url=ledger.url, name=name)
             entries = [LedgerEntry(name, data_files), *map(LedgerEntry, names)]
-            ledger.commit(entries, describe(_counts(todo, data_files)), retry=False)
-            merge_keys(client, ledger, describe(action="optimize"))
+            ledger.commit(entries, describe(_counts(todo, data_files), "append"), retry=False)
+            merge_keys(client, ledger, describe(NO_COUNTS, "optimize"))
             return
         except ConflictError:  # another run has committed keys
             continue

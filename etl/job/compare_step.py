@@ -1,6 +1,6 @@
 """Before and after the first pass: compare input files that may be known by another name or time."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from etl.compute.submit import map_unordered
@@ -23,14 +23,13 @@ class DigestRows:
         return digest_rows(split, self.source)
 
 
-def compare_files(run: RunContext, doubts: Sequence[Split]) -> set[Comparison]:
-    """Compare files with the rows that the lake holds; return the comparisons that have found other rows.
+def compare_files(run: RunContext) -> set[Comparison]:
+    """Compare the files in doubt with the rows that the lake holds; return those that have found other rows.
 
     A file is the same if each of its parts that the lake holds has the recorded digest now. Its name is
     committed. A file that cannot be read is quarantined: it is compared again by the next run.
     """
-    documents = run.ledgers["documents"]
-    inputs = documents.inputs
+    doubts, inputs = run.plan.doubts, run.ledgers["documents"].inputs
 
     def parts() -> Iterator[tuple[Split, int, int | None]]:
         for index, file in enumerate(doubts):
@@ -40,17 +39,17 @@ def compare_files(run: RunContext, doubts: Sequence[Split]) -> set[Comparison]:
 
     differing, failed = set[int](), set[int]()
     for (split, index, recorded), answer in map_unordered(
-        run.client,
+        run.job.client,
         DigestRows(run.recipe.source),
         parts(),
         label="compare",
-        time_limit=run.time_limit,
+        time_limit=run.job.time_limit,
     ):
         if isinstance(answer, BaseException):
             failed.add(index)
-            run.commits.quarantine("documents", unit_location(split), answer)
+            run.failed.add("documents", unit_location(split), answer)
             continue
-        run.commits.clear_quarantine("documents", unit_location(split))
+        run.failed.clear("documents", unit_location(split))
         if answer != recorded:
             differing.add(index)
     same = [file for n, file in enumerate(doubts) if n not in differing and n not in failed]

@@ -146,12 +146,16 @@ def estimate_cost(
     files = _num_files(recipe, len(plan.splits), units)
     added = _stored_bytes(recipe, basis, text, old) + (0 if basis.run_id else files * _FILE_BYTES)
     later_reads = round((text + old) * stored * _num_later_passes(recipe))
+    reads, writes = _requests(
+        plan, inputs=inputs, later_reads=later_reads, files=files, units=units
+    )
     usage = Usage(
         core_seconds=round(seconds * basis.overhead + STARTUP_SECONDS * workers, 1),
         read_bytes=inputs + later_reads,
         written_bytes=added,
         stored_bytes=added,
-        **_requests(plan, inputs=inputs, later_reads=later_reads, files=files, units=units),
+        read_requests=reads,
+        write_requests=writes,
     )
     return Estimate(
         usage=usage,
@@ -245,12 +249,12 @@ def _num_files(recipe: Recipe, splits: int, units: int) -> int:
 
 def _requests(
     plan: Plan, *, inputs: int, later_reads: int, files: int, units: int
-) -> dict[str, int]:
-    """Return the requests to S3 by class; 0 if neither the lake nor the input is there."""
+) -> tuple[int, int]:
+    """Return the requests to S3 that read and that write; 0 if neither lake nor input is there."""
     recipe, splits = plan.recipe, len(plan.splits)
     reads = writes = 0.0
     if not plan.has_work():
-        return {}
+        return 0, 0
     if not all(storage.is_local(path) for path in recipe.source.paths):
         reads += splits * _SPLIT_READS + len(plan.uncounted) * _COUNT_READS + inputs / _RANGE_BYTES
     if not storage.is_local(str(recipe.lake)):
@@ -259,7 +263,7 @@ def _requests(
         reads += _PLAN_READS + commits * _COMMIT_READS + later_reads / _RANGE_BYTES
         reads += (splits + units) * sum(_UNIT_READS[kind] for kind in later)
         writes += _PLAN_WRITES + commits * _COMMIT_WRITES + files
-    return {"read_requests": round(reads), "write_requests": round(writes)}
+    return round(reads), round(writes)
 
 
 def _open_tables(recipe: Recipe) -> Iterator[Table]:

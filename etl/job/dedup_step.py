@@ -5,8 +5,6 @@ arrival are decided together. Rows that a repair has dropped and a run has read 
 that they are decided as before.
 """
 
-from functools import partial
-
 from etl import schemas
 from etl.compact_collections import SpilledList
 from etl.dedup import key_writer
@@ -26,8 +24,9 @@ def deduplicate(run: RunContext) -> None:
     """Deduplicate all kept rows that have not been deduplicated yet, then write their keys."""
     _deduplicate(run)
     documents, duplicates = run.ledgers["documents"], run.ledgers["duplicates"]
-    lineage = partial(run.commits.lineage, "keys")
-    key_writer.update_keys(run.client, documents, duplicates, lake=_lake(run), lineage=lineage)
+    key_writer.update_keys(
+        run.job.client, documents, duplicates, lake=_lake(run), describe=run.commits.describe_keys
+    )
 
 
 def _deduplicate(run: RunContext) -> None:
@@ -43,7 +42,7 @@ def _deduplicate(run: RunContext) -> None:
         arrival = min(unit.arrival for unit in undecided)
         if any(unit.arrival == documents.open_arrival for unit in undecided):
             try:
-                documents.close_arrival(run.commits.lineage("documents", action="arrival"))
+                documents.close_arrival(run.commits.describe("documents", action="arrival"))
             except ConflictError:  # another run has closed it, or added documents
                 continue
         units = SpilledList(unit for unit in units if unit.arrival <= arrival)
@@ -57,7 +56,7 @@ def _deduplicate(run: RunContext) -> None:
             units, decisions, keys, run.plan.others, arrival=arrival, stages=lake.stages
         )
         data_files = find_duplicates(
-            run.client, compared.files, lake, name=first_key, keys=compared.keys
+            run.job.client, compared.files, lake, name=first_key, keys=compared.keys
         )
         num_cut = count_cut(data_files)
         num_duplicates = sum(file.rows for file in data_files) - num_cut
@@ -71,13 +70,13 @@ def _deduplicate(run: RunContext) -> None:
         try:
             ledger.commit(
                 entries,
-                run.commits.lineage("duplicates", counts, others=run.plan.others),
+                run.commits.describe("duplicates", counts, others=run.plan.others),
                 retry=False,
             )
         except ConflictError:  # another run committed first: start over from its decisions
             continue
-        run.commits.count_duplicates(entries, counts)
-        run.commits.report.cut += num_cut
+        run.commits.tally.add_commit("duplicates", entries, counts)
+        run.commits.tally.add_cut(num_cut)
         progress = Progress(
             "duplicates",
             len(new),

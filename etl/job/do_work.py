@@ -1,115 +1,119 @@
 """Do the work of a run on a cluster: read, deduplicate, tokenize."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 
 from distributed import Client
 
-from etl import storage
-from etl.compute.cluster import Cluster, connect
+from etl.compute.cluster import Cluster
 from etl.compute.compile_log import follow_compile_log
-from etl.compute.connect import raise_if_scheduler_lost, steady_workers
+from etl.compute.connect import steady_workers
 from etl.compute.usage import UsageMeter
-from etl.compute.worker_versions import WorkerVersions
+from etl.job.cluster_job import hold_cluster_job
 from etl.job.compare_step import compare_files
 from etl.job.cost_estimate import estimate_cost
 from etl.job.dedup_step import deduplicate
-from etl.job.progress import Progress
+from etl.job.failed_units import FailedUnits
+from etl.job.listing_notes import keep_findings, keep_last_findings
+from etl.job.planner import OpenPlan, Planner
+from etl.job.progress import Progress, RunReport
 from etl.job.read_step import read_splits
+from etl.job.run_commits import RunCommits
 from etl.job.run_context import RunContext
 from etl.job.run_tracker import RunTracker
 from etl.job.shipped_files import ship_files
-from etl.job.start import Start
+from etl.job.tally import Tally
 from etl.job.tokenize_step import tokenize_units
-from etl.lake import leases
+from etl.lake.epochs import DescribeDrop
 from etl.lake.known_files import Comparison
+from etl.lake.quarantine import Quarantine
 from etl.lake.table_specs import SPECS
-from etl.sources import Split
 
 
 def do_work(
-    start: Start,
+    planner: Planner,
+    planned: OpenPlan,
     cluster: Cluster | Client | None,
     *,
     on_progress: Callable[[Progress], None] | None,
     on_client: Callable[[Client], None] | None,
     on_status: Callable[[str], None],
-) -> None:
-    """Do the work that was planned; raises as ``run`` does."""
-    recipe = start.plan.recipe
-    with connect(cluster, start.plan.planned_bytes) as (client, time_limit):
-        if on_client is not None:
-            on_client(client)
-        storage.check_conditional_writes(str(recipe.lake))
-        tracker = RunTracker()
-        tracker.plan(start.plan, start.commits.report.run_id)
-        # The lease protects the files of the run from a vacuum.
-        with (
-            leases.hold_lease(str(recipe.lake), "run", tracker.state) as lease,
-            raise_if_scheduler_lost(client),
-            follow_compile_log(client, on_status),
-        ):
-            versions = WorkerVersions(client)
-            versions.check()
-            files = ship_files(recipe, client, versions.expected)
-
-            def check_run() -> None:
-                lease.check()
-                versions.check()
-
-            def context() -> RunContext:
-                return RunContext(
-                    plan=start.plan,
-                    ledgers=start.ledgers,
-                    commits=start.commits,
-                    client=client,
-                    tracker=tracker,
-                    files=files,
-                    time_limit=time_limit,
-                    on_progress=on_progress,
-                )
-
-            def compare(doubts: Sequence[Split]) -> set[Comparison]:
-                on_status("input      comparing files that may be known by another name or time")
-                return compare_files(context(), doubts)
-
-            start.commits.check_run = check_run
-            start.compare(compare)
-            start.drop_rows()
-            start.compare(compare)
-            start.check_recipe()
-            meter = start.commits.meter = UsageMeter(client)
-            tables = [each.table for each in start.ledgers.values() if each.table is not None]
-            estimate = estimate_cost(start.plan, workers=meter.cores, tables=tables)
-            start.commits.estimate = estimate.usage
-            tracker.plan(start.plan, start.commits.report.run_id)
-            _run_steps(start, context())
-            start.commits.report.checkpoint_errors = start.commits.checkpoint_errors()
-            meter.update(now=True)
-            start.commits.report.estimate = start.commits.estimate
-            start.commits.report.used = start.commits.used()
+) -> RunReport:
+    """Do the work that was planned, and return the report; raises as ``run`` does."""
+    run, plan = planner.run, planned.plan
+    skipped = {k: n for stage in run.recipe.stages for k, n in stage.skipped_items().items()}
+    tally, tracker = Tally(skipped), RunTracker(plan, run.job.id)
+    held = hold_cluster_job(
+        run.job, cluster, num_bytes=plan.planned_bytes, on_client=on_client, state=tracker.state
+    )
+    with held as job, follow_compile_log(job.client, on_status):
+        notes, meter = Quarantine(run.job.lake), UsageMeter(job.client)
+        keep_findings(plan, notes, tally)
+        commits = RunCommits(run=run, job=job, tally=tally, ledgers=planned.ledgers, meter=meter)
+        context = RunContext(
+            job=job,
+            planned=planned,
+            commits=commits,
+            failed=FailedUnits(notes, tally, job.check),
+            tracker=tracker,
+            files=ship_files(run.recipe, job.client, job.versions),
+            on_progress=on_progress,
+        )
+        return _carry_out(planner, _prepare(planner, context, on_status), context)
 
 
-def _run_steps(start: Start, context: RunContext) -> None:
+def _carry_out(planner: Planner, planned: OpenPlan, context: RunContext) -> RunReport:
+    """Estimate the cost of a plan, do all its steps, and return the report."""
+    meter = context.commits.meter
+    context.tracker.plan(planned.plan)
+    meter.update(now=True)
+    tables = [each.table for each in planned.ledgers.values() if each.table is not None]
+    estimate = estimate_cost(planned.plan, workers=meter.cores, tables=tables).usage
+    commits = replace(context.commits, ledgers=planned.ledgers, estimate=estimate)
+    _run_steps(planner, replace(context, planned=planned, commits=commits))
+    keep_last_findings(planned.plan)
+    errors = commits.checkpoint_errors()
+    meter.update(now=True)
+    return commits.tally.report(planner.run, planned, estimate, commits.used(), errors)
+
+
+def _prepare(planner: Planner, context: RunContext, on_status: Callable[[str], None]) -> OpenPlan:
+    """Compare files in doubt and drop rows; return the plan of the rest."""
+
+    def compare(planned: OpenPlan) -> set[Comparison]:
+        on_status("input      comparing files that may be known by another name or time")
+        return compare_files(context.with_plan(planned))
+
+    def describe(planned: OpenPlan) -> DescribeDrop:
+        return context.with_plan(planned).commits.describe_drop
+
+    planned = planner.drop_rows(planner.compare(context.planned, compare), describe)
+    planned = planner.compare(planned, compare)
+    planner.run.check_recipe()
+    return planned
+
+
+def _run_steps(planner: Planner, context: RunContext) -> None:
     """Run all steps, in the order in which a document passes them."""
     plan = context.plan
     for step in reversed(plan.begin):
         spec = SPECS[step]
         schema = spec.schema(context.recipe)
         context.ledgers[step].create(schema, spec.layout, epoch=plan.epoch or 0)
-    _read_files(start, context)
+    _read_files(planner, context)
     if "duplicates" in context.ledgers:
-        with steady_workers(context.client):
+        with steady_workers(context.job.client):
             deduplicate(context)
     if "tokens" in context.ledgers:
         tokenize_units(context)
     context.refresh(*plan.recipe.steps)  # raises if another program has changed data
 
 
-def _read_files(start: Start, context: RunContext) -> None:
+def _read_files(planner: Planner, context: RunContext) -> None:
     """Read the planned files, then those that may be copies of them and are not."""
     read_splits(context)
     if context.plan.postponed:
-        plan = start.plan_postponed(partial(compare_files, context))
-        read_splits(replace(context, plan=plan))
+        planned = planner.plan_postponed(
+            context.planned, lambda planned: compare_files(context.with_plan(planned))
+        )
+        read_splits(context.with_plan(planned))

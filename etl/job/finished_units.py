@@ -8,9 +8,9 @@ from typing import Any, Generic, TypeVar
 from etl.compute.submit import map_unordered
 from etl.compute.unit_log import follow_units
 from etl.errors import ClusterError, RecipeError, WriteError
+from etl.job.failed_units import UnitLocation
 from etl.job.first_failures import FirstFailures
 from etl.job.progress import Progress
-from etl.job.run_commits import UnitLocation
 from etl.job.run_context import RunContext
 from etl.job.shipped_files import OnWorker
 from etl.job.step_progress import StepProgress
@@ -45,11 +45,6 @@ class FinishedUnit(Generic[Unit]):
     key: str
     result: WorkResult | None
 
-    @property
-    def source(self) -> str:
-        """The input file of the unit."""
-        return unit_location(self.unit)[0]
-
 
 def run_units(run: RunContext, work: Work[Unit]) -> Iterator[FinishedUnit[Unit]]:
     """Run units on the workers and yield them as they finish; quarantine units that fail.
@@ -63,18 +58,18 @@ def run_units(run: RunContext, work: Work[Unit]) -> Iterator[FinishedUnit[Unit]]
     task = OnWorker(work.task, run.files)
     arguments = progress.note_submitted(work.arguments)
     answers = map_unordered(
-        run.client, task, arguments, label=work.label, time_limit=run.time_limit
+        run.job.client, task, arguments, label=work.label, time_limit=run.job.time_limit
     )
-    with closing(answers), follow_units(run.client, progress.add_part):
+    with closing(answers), follow_units(run.job.client, progress.add_part):
         for (unit, key, *_), answer in answers:
             if isinstance(answer, RecipeError | WriteError | ClusterError):
                 raise answer
             location, result = unit_location(unit), None
             if isinstance(answer, BaseException):
-                note = run.commits.quarantine(work.step, location, answer)
+                note = run.failed.add(work.step, location, answer)
                 first.add_failure(note, answer, lake=str(run.recipe.lake))
             else:
-                run.commits.clear_quarantine(work.step, location)
+                run.failed.clear(work.step, location)
                 first.add_success()
                 result = answer
             progress.add_finished(key, result)

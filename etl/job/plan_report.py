@@ -9,7 +9,7 @@ from etl.html.card import Card, cards_html
 from etl.html.grid import make_grid
 from etl.job.cost_estimate import Estimate, estimate_cost
 from etl.job.plan import Drops, Plan, make_plan
-from etl.job.run_commits import load_reference_tokenizer
+from etl.job.run_identity import load_reference_tokenizer
 from etl.job.sample_input import InputSample, sample_input
 from etl.loader.measure_evenness import measure_table
 from etl.loader.order.evenness import Evenness

@@ -1,6 +1,5 @@
 """The progress of a run, and its final report."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -88,7 +87,7 @@ MAX_SHOWN: Final = 1000
 """Quarantined units that a report describes; chosen here: about 1 MB. The lake has a note of each."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class RunReport:
     """The report of one run: its counts, the resulting table versions, and quarantined work."""
 
@@ -137,19 +136,3 @@ class RunReport:
         by_count = sorted(self.rejected.items(), key=lambda each: (-each[1], each[0]))
         rejected = share_grid("Rejected", "rule", dict(by_count), of=self.rows)
         return cards_html(Card(title=f"Recipe {self.recipe}", facts=facts, grids=[rejected]))
-
-    def add_name(self, uri: str, address: str) -> None:
-        """Count a file that is a copy of another one, or was moved; describe the first ones."""
-        self.num_copies += 1
-        if len(self.copies) < MAX_SHOWN:
-            self.copies[uri] = address
-
-    def add_missing(self, addresses: Sequence[str]) -> None:
-        """Report the files that are not listed any more."""
-        self.num_missing, self.missing = len(addresses), [*addresses[:MAX_SHOWN]]
-
-    def add_quarantined(self, note: Quarantined) -> None:
-        """Count a quarantined unit, and describe it if it is one of the first."""
-        self.num_quarantined += 1
-        if len(self.quarantined) < MAX_SHOWN:
-            self.quarantined.append(note)

@@ -29,7 +29,7 @@ def read_splits(run: RunContext) -> None:
     fused = None if "duplicates" in run.ledgers else run.ledgers.get("tokens")
     # The largest first, so that all workers end at about the same time.
     todo = SpilledList(sort_spilled(numbered_splits(run), key=lambda split: -split.work))
-    run.commits.clear_other_parts("documents", map(unit_location, todo))
+    run.failed.clear_other_parts("documents", map(unit_location, todo))
 
     def arguments() -> Iterator[tuple[Split, str, str]]:
         for split in todo:
@@ -63,8 +63,8 @@ def _commit_documents(
         arrival = duplicates.arrival_of(duplicates.key(result.key)) if duplicates else None
         split = splits[result.key]
         entries.append(LedgerEntry(result.key, result.documents, split, result.content, arrival))
-    num_bytes = sum(split.bytes for split in splits.values())
-    run.commits.commit("documents", entries, results, num_bytes=num_bytes, splits=splits)
+    read_bytes = sum(split.bytes for split in splits.values())
+    run.commits.commit("documents", entries, results, read_bytes=read_bytes, splits=splits)
 
 
 def _commit_fused_tokens(run: RunContext, results: Sequence[WorkResult], tokens: Ledger) -> None:
@@ -73,7 +73,7 @@ def _commit_fused_tokens(run: RunContext, results: Sequence[WorkResult], tokens:
     done = (result for result in results if documents.is_done(result.key))
     new = [replace(result, key=tokens.key(result.key), costs={}) for result in done]
     entries = [LedgerEntry(result.key, result.token_files) for result in new]
-    run.commits.commit("tokens", entries, new, num_bytes=0)
+    run.commits.commit("tokens", entries, new, read_bytes=0)
 
 
 def numbered_splits(run: RunContext) -> Iterator[Split]:
@@ -96,11 +96,11 @@ def _count_records(run: RunContext) -> tuple["_FirstRows", set[str]]:
     failed: set[str] = set()
     units = ((split, index) for index, split in enumerate(uncounted))
     for (split, index), answer in map_unordered(
-        run.client, _count, units, label="count-records", time_limit=run.time_limit
+        run.job.client, _count, units, label="count-records", time_limit=run.job.time_limit
     ):
         if isinstance(answer, BaseException):  # later splits of the file have no row numbers
             failed.add(split.uri)
-            run.commits.quarantine("documents", unit_location(split), answer)
+            run.failed.add("documents", unit_location(split), answer)
         else:
             counts[index] = answer
     return _FirstRows(run.ledgers["documents"], uncounted, counts), failed

@@ -6,17 +6,21 @@ Workers write files; only the driver commits. After a kill at any moment, ``run`
 import os
 import time
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from etl.compute.cluster import Cluster
 from etl.compute.request import ignore
 from etl.job.check_columns import check_columns
+from etl.job.listing_notes import are_kept, keep_findings, keep_last_findings
 from etl.job.plan import Drops, check_stages
+from etl.job.planner import OpenPlan, Planner
 from etl.job.print_progress import PrintProgress, is_notebook
 from etl.job.progress import Progress, RunReport
-from etl.job.run_commits import load_reference_tokenizer
-from etl.job.start import Start
-from etl.lake.missing_inputs import write_missing
+from etl.job.run_identity import RunIdentity, load_reference_tokenizer
+from etl.job.tally import Tally
+from etl.lake.leases import hold_lease
+from etl.lake.quarantine import Quarantine
 from etl.recipe.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -60,10 +64,11 @@ def run(  # noqa: PLR0913 - one parameter for each event
     check_stages(recipe)
     on_status("input      listing the files")
     drops = Drops(rebuild=rebuild, replace_changed=replace_changed, drop_missing=drop_missing)
-    start = Start(recipe, drops)
-    if start.plan.has_work():
-        if not start.plan.done:
-            check_columns(recipe.source, start.plan.splits)
+    planner = Planner(RunIdentity.of(recipe), drops)
+    planned = planner.first_plan()
+    if planned.plan.has_work():
+        if not planned.plan.done:
+            check_columns(recipe.source, planned.plan.splits)
         on_status("workers    starting")
         if cluster is None or isinstance(cluster, str):
             cluster = Cluster(cluster)
@@ -71,14 +76,27 @@ def run(  # noqa: PLR0913 - one parameter for each event
             cluster.prepare()
         if recipe.tokenize_stage is not None:  # fail early if it is not a tokenizer
             load_reference_tokenizer(recipe.tokenize_stage)
-        start.count_skipped_items()
         from etl.job.do_work import do_work
 
-        do_work(start, cluster, on_progress=on_progress, on_client=on_client, on_status=on_status)
-    report = start.commits.report
-    report.add_missing(start.plan.missing)
-    write_missing(str(recipe.lake), start.plan.missing)
-    report.costs = start.commits.costs()
-    report.seconds = time.monotonic() - started
-    report.versions = {s: led.table.version for s, led in start.ledgers.items() if led.table}
-    return report
+        report = do_work(
+            planner,
+            planned,
+            cluster,
+            on_progress=on_progress,
+            on_client=on_client,
+            on_status=on_status,
+        )
+    else:
+        report = _report_no_work(planner.run, planned)
+    return replace(report, seconds=time.monotonic() - started)
+
+
+def _report_no_work(run: RunIdentity, planned: OpenPlan) -> RunReport:
+    """Return the report of a run that has nothing to do but to keep what its listing has found."""
+    lake, tally = run.job.lake, Tally({})
+    notes = Quarantine(lake)
+    if not are_kept(planned.plan, notes):
+        with hold_lease(lake, run.job.kind):
+            keep_findings(planned.plan, notes, tally)
+            keep_last_findings(planned.plan)
+    return tally.report(run, planned)

@@ -1,15 +1,17 @@
-"""What the steps of one run share: plan, ledgers, Dask client, commits and progress."""
+"""What the steps of one run share: its job, plan, ledgers, commits and progress."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
+from typing import Self
 
-from distributed import Client
-
+from etl.job.cluster_job import ClusterJob
+from etl.job.failed_units import FailedUnits
 from etl.job.plan import Plan
+from etl.job.planner import OpenPlan
 from etl.job.progress import Progress
 from etl.job.run_commits import RunCommits
 from etl.job.run_tracker import RunTracker
-from etl.job.shipped_files import NO_FILES, ShippedFiles
+from etl.job.shipped_files import ShippedFiles
 from etl.lake.ledger import Ledger
 from etl.recipe.recipe import STEPS, Recipe, Step
 
@@ -18,14 +20,23 @@ from etl.recipe.recipe import STEPS, Recipe, Step
 class RunContext:
     """The plan of a run, and everything that its steps need to carry it out."""
 
-    plan: Plan
-    ledgers: Mapping[Step, Ledger]
+    job: ClusterJob
+    planned: OpenPlan
     commits: RunCommits
-    client: Client
-    time_limit: float | None  # seconds per unit of work
-    tracker: RunTracker = field(default_factory=RunTracker)
-    files: ShippedFiles = NO_FILES
+    failed: FailedUnits
+    tracker: RunTracker
+    files: ShippedFiles
     on_progress: Callable[[Progress], None] | None = None
+
+    @property
+    def plan(self) -> Plan:
+        """The plan that is carried out."""
+        return self.planned.plan
+
+    @property
+    def ledgers(self) -> Mapping[Step, Ledger]:
+        """The ledgers that the plan was made from."""
+        return self.planned.ledgers
 
     @property
     def recipe(self) -> Recipe:
@@ -35,7 +46,12 @@ class RunContext:
     @property
     def num_workers(self) -> int:
         """The workers when they were last counted, at least one."""
-        return 1 if self.commits.meter is None else max(self.commits.meter.cores, 1)
+        return max(self.commits.meter.cores, 1)
+
+    def with_plan(self, planned: OpenPlan) -> Self:
+        """Return the context for another plan of the run."""
+        commits = replace(self.commits, ledgers=planned.ledgers)
+        return replace(self, planned=planned, commits=commits)
 
     def refresh(self, *steps: Step) -> None:
         """Read the newest versions of tables, later steps first: their rows are committed last."""

@@ -11,14 +11,15 @@ from etl.lake.run_state import RunState
 class RunTracker:
     """The state of one run in this process."""
 
-    def __init__(self) -> None:
-        self._state: RunState | None = None
+    def __init__(self, plan: Plan, run_id: str) -> None:
+        self._run_id = run_id
         self._step_started = time.monotonic()
+        self.plan(plan)
 
-    def plan(self, plan: Plan, run_id: str) -> None:
+    def plan(self, plan: Plan) -> None:
         """Set the planned totals; the steps are about to begin."""
         self._state = RunState(
-            run_id=run_id,
+            run_id=self._run_id,
             recipe=plan.recipe.name,
             splits=len(plan.splits),
             input_bytes=plan.num_bytes,
@@ -27,8 +28,6 @@ class RunTracker:
 
     def update(self, progress: Progress) -> None:
         """Set the progress of a step of the planned run."""
-        if self._state is None:
-            return
         if progress.step != self._state.step:
             self._step_started = time.monotonic()
         self._state = replace(
@@ -41,9 +40,9 @@ class RunTracker:
             seconds_left=0.0 if progress.done == progress.total else progress.seconds_left,
         )
 
-    def state(self) -> RunState | None:
-        """Return the state now; None before the plan is known."""
+    def state(self) -> RunState:
+        """Return the state now."""
         state = self._state
-        if state is None or state.step is None:
+        if state.step is None:
             return state
         return replace(state, seconds=round(time.monotonic() - self._step_started, 1))

@@ -69,10 +69,6 @@ class ShippedFiles:
             yield recipe.model_copy(update={"stages": tuple(stages)})
 
 
-NO_FILES: Final = ShippedFiles((), ())
-"""The files of a recipe whose stages read none."""
-
-
 @dataclass(frozen=True)
 class OnWorker:
     """A task that reads the copies of its machine."""

@@ -16,35 +16,28 @@ all data files at once: readers see all rows of a version of ``tokens``, or none
 """
 
 import time
-import uuid
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from distributed import Client
 
 from etl import schemas, storage
-from etl.compute.cluster import Cluster, connect
-from etl.compute.connect import raise_if_scheduler_lost
-from etl.compute.versions import library_versions
-from etl.compute.worker_versions import WorkerVersions
-from etl.delta.table import Table
-from etl.errors import MismatchError, StorageError, TableError
+from etl.compute.cluster import Cluster
+from etl.errors import StorageError, TableError
 from etl.job.bucket_files import write_list
+from etl.job.cluster_job import ClusterJob, hold_cluster_job
 from etl.job.progress import Progress
 from etl.job.shuffle_passes import run_pass, sort_pass, split_pass
-from etl.job.shuffle_plan import PlannedPart, bucket_bytes_for, new_files, plan_part
+from etl.job.shuffle_plan import PlannedPart, bucket_bytes_for, plan_part
+from etl.job.shuffle_tables import ShuffleTables
 from etl.job.shuffle_tasks import SortBucket, SplitFiles
 from etl.lake import leases
 from etl.lake.commit_info import read_record
-from etl.lake.epochs import epoch_of, open_lake
-from etl.lake.ledger import Ledger, find_ledger, open_ledger
+from etl.lake.jobs import JobIdentity
 from etl.lake.ledger_entry import LedgerEntry
-from etl.lake.open_table import find_table
+from etl.lake.lineage_record import Change, Origin, num_files
 from etl.lake.scratch import list_scratch, remove_scratch, scratch_folder
-from etl.lake.shuffled_table import ShuffledTable, seed_of
 from etl.lake.table_specs import SHUFFLED
 from etl.lake.vacuums import refuse_during_vacuum
 from etl.parquet.data_file import DataFile
@@ -101,25 +94,19 @@ def shuffle(
     Raises TableError if the lake has no tokens, MismatchError if the table has another seed or if the start
     of an epoch was interrupted, ClusterError if the scheduler is lost, and the error of a task that fails.
     """
-    job = _Shuffle(storage.normalize(lake), settings)
-    num_bytes = job.planned_bytes()
-    if num_bytes is None:
-        return job.report()
-    with connect(cluster, num_bytes) as (client, time_limit):
-        if on_client is not None:
-            on_client(client)
-        job.client, job.time_limit = client, time_limit
-        job.on_progress = on_progress or job.on_progress
-        storage.check_conditional_writes(job.lake)
-        with leases.hold_lease(job.lake, "shuffle") as lease, raise_if_scheduler_lost(client):
-            versions = WorkerVersions(client)
-            versions.check()
-            job.checks = (lease.check, versions.check)
-            if next(list_scratch(job.lake), None) is not None:
-                refuse_during_vacuum(job.lake, lease, "the files of an earlier shuffle")
-            job.run()
-            _remove_abandoned_scratch(job.lake, lease)
-    return job.report()
+    started, url = time.monotonic(), storage.normalize(lake)
+    tables, added = _open(url, settings), list[PlannedPart]()
+    num_bytes = tables.bytes_to_shuffle(rebuild=settings.rebuild)
+    if num_bytes is not None:
+        identity = JobIdentity(lake=url, kind="shuffle")
+        with hold_cluster_job(identity, cluster, num_bytes=num_bytes, on_client=on_client) as job:
+            if next(list_scratch(url), None) is not None:
+                refuse_during_vacuum(url, job.lease, "the files of an earlier shuffle")
+            work = _Shuffle(job, settings, on_progress or (lambda _: None))
+            work.run()
+            _remove_abandoned_scratch(url, job.lease)
+        tables, added = work.tables, work.added
+    return _report(url, tables, added, seconds=time.monotonic() - started)
 
 
 def _remove_abandoned_scratch(lake: str, lease: leases.HeldLease) -> None:
@@ -136,197 +123,139 @@ def _worker_memory(client: Client) -> int:
 
 
 class _Shuffle:
-    """One call of ``shuffle``: the tables, and what was added to them."""
+    """Adds the rows of ``tokens`` to ``tokens_shuffled``, as a part of a job."""
 
-    client: Client
-    time_limit: float | None
-
-    def __init__(self, lake: str, settings: ShuffleSettings) -> None:
-        self.lake = lake
-        self.on_progress: Callable[[Progress], None] = lambda _: None
-        self.checks: Sequence[Callable[[], None]] = ()  # before each commit
+    def __init__(
+        self, job: ClusterJob, settings: ShuffleSettings, on_progress: Callable[[Progress], None]
+    ) -> None:
+        """Open the tables again: the lease of the job protects the files of these versions."""
+        self._job = job
         self._settings = settings
-        self._run_id = uuid.uuid4().hex[:12]
-        self._started, self._start_time = time.monotonic(), _now()
-        self._added: list[PlannedPart] = []
-        self._open()
-
-    def _open(self) -> None:
-        """Open the newest versions of the tables."""
-        table = find_table(storage.join(self.lake, "tokens"))
-        if table is None:
-            raise TableError(
-                "the lake has no table tokens",
-                where=self.lake,
-                hint="check the URL, and run a recipe that ends with `tokenize`",
-            )
-        if epoch_of(open_lake(self.lake)) is None:
-            raise MismatchError(
-                "another process is dropping rows of this lake, or was interrupted",
-                where=self.lake,
-                hint="run the recipe with `etl run`, which finishes that, and then shuffle",
-            )
-        is_empty = next(table.files("path", by=()), None) is None
-        no_rows = Ledger(table.url, fingerprint="", table=table) if is_empty else None
-        self._tokens = find_ledger(table) or no_rows or open_ledger(table)
-        if (changes := self._tokens.foreign_changes()) is not None:
-            raise changes.error(table.url)
-        existing = find_table(storage.join(self.lake, SHUFFLED.name))
-        self.seed = self._find_seed(seed_of(existing))
-        self._shuffled = ShuffledTable(self._tokens, seed=self.seed, table=existing)
-
-    def _find_seed(self, recorded: int | None) -> int:
-        seed = self._settings.seed
-        if seed is None:
-            return recorded or 0
-        if recorded not in (None, seed) and not self._settings.rebuild:
-            raise MismatchError(
-                f"the table was shuffled with seed {recorded}, not {seed}",
-                where=storage.join(self.lake, SHUFFLED.name),
-                hint=f"pass --rebuild to shuffle it again, or --seed {recorded} to add new rows",
-            )
-        return seed
-
-    def planned_bytes(self) -> int | None:
-        """Return the bytes of the tokens to shuffle; None if nothing is to be done."""
-        begins = self._settings.rebuild or not self._shuffled.fits
-        first = 0 if begins else self._shuffled.tokens_version
-        files = list(new_files(_table(self._tokens), first))
-        return 4 * sum(file.tokens for file in files) if files or begins else None
+        self._on_progress = on_progress
+        self.tables = _open(job.identity.lake, settings)
+        self.added: list[PlannedPart] = []
 
     def run(self) -> None:
         """Add all rows of the version of ``tokens`` that is the newest now."""
-        self._open()  # the lease protects the files of these versions
-        goal = _table(self._tokens).version
-        if not self._shuffled.fits or (self._settings.rebuild and self._shuffled.num_parts):
+        goal, shuffled = self.tables.tokens_table.version, self.tables.shuffled
+        if not shuffled.fits or (self._settings.rebuild and shuffled.num_parts):
             self._begin()  # a table without parts is one that an interrupted shuffle has begun
-        bucket_bytes = self._settings.bucket_bytes or bucket_bytes_for(_worker_memory(self.client))
-        while self._shuffled.tokens_version < goal:
+        bucket_bytes = self._settings.bucket_bytes or bucket_bytes_for(
+            _worker_memory(self._job.client)
+        )
+        while self.tables.shuffled.tokens_version < goal:
             planned = plan_part(
-                _table(self._tokens), self._shuffled, bucket_bytes=bucket_bytes, run=self._run_id
+                self.tables.tokens_table,
+                self.tables.shuffled,
+                bucket_bytes=bucket_bytes,
+                run=self._job.identity.id,
             )
             if planned is None:
                 return
             try:
                 self._add(planned)
             except StorageError:
-                self._reopen()
-                if self._shuffled.tokens_version < planned.part.last:
+                self.tables = self.tables.newest()
+                if self.tables.shuffled.tokens_version < planned.part.last:
                     raise
                 # Another run has added the part, and has removed its intermediate files.
                 remove_scratch(planned.folder)
 
     def _begin(self) -> None:
         """Create the table, or drop its rows."""
-        exists = self._shuffled.ledger.table is not None
-        self._shuffled.create()
+        shuffled = self.tables.shuffled
+        exists = shuffled.ledger.table is not None
+        shuffled.create()
         if exists:
-            self._shuffled.drop(lambda generation: self._record("rebuild", generation))
-        self._reopen()
-
-    def _reopen(self) -> None:
-        """Read the newest versions; raise MismatchError if rows were dropped since."""
-        self._tokens.refresh()
-        self._shuffled = ShuffledTable(self._tokens, seed=self.seed)
-        if not self._shuffled.fits or self._shuffled.ledger.epoch != self._tokens.epoch:
-            raise self._tokens.other_epoch()
+            shuffled.drop(
+                lambda _, generation: self._record(Change(action="rebuild", generation=generation))
+            )
+        self.tables = self.tables.newest()
 
     def _add(self, planned: PlannedPart) -> None:
         """Do both passes over a part, and commit it."""
-        part, url = planned.part, self._shuffled.ledger.url
+        part, shuffled, tokens = planned.part, self.tables.shuffled, self.tables.tokens
         split = SplitFiles(
-            tokens=self._tokens.url,
+            tokens=tokens.url,
             folder=planned.folder,
             buckets=part.buckets,
-            seed=self.seed,
+            seed=shuffled.seed,
             run_bytes=max(part.bucket_bytes // 2, 1),
         )
-        files = run_pass(self, split_pass(split), list(planned.splits()))
-        _check_rows(self._tokens.url, sum(file.rows for file in files), planned.rows)
+        splits = list(planned.splits())
+        files = run_pass(self._job, split_pass(split), splits, self._on_progress)
+        _check_rows(tokens.url, sum(file.rows for file in files), planned.rows)
         sort = SortBucket(
-            url=url,
+            url=shuffled.ledger.url,
             folder=planned.folder,
             files=write_list(planned.folder, files),
             buckets=part.buckets,
-            part=self._shuffled.part_key(part.first),
-            row_group_bytes=planned.row_group_bytes(self._total("max.token_end")),
+            part=shuffled.part_key(part.first),
+            row_group_bytes=planned.row_group_bytes(self.tables.total("max.token_end")),
         )
-        buckets = run_pass(self, sort_pass(sort), range(part.buckets))
-        _check_rows(url, sum(bucket.rows for bucket in buckets), planned.rows)
+        buckets = run_pass(self._job, sort_pass(sort), range(part.buckets), self._on_progress)
+        _check_rows(shuffled.ledger.url, sum(bucket.rows for bucket in buckets), planned.rows)
         self._commit(planned, [file for bucket in buckets for file in bucket.files])
 
     def _commit(self, planned: PlannedPart, files: Sequence[DataFile]) -> None:
         """Commit all files of a part, unless another run has committed the part."""
-        self._tokens.refresh()  # raises if rows were dropped since
-        key = self._shuffled.part_key(planned.part.first)
+        self.tables.tokens.refresh()  # raises if rows were dropped since
+        shuffled = self.tables.shuffled
+        key = shuffled.part_key(planned.part.first)
         entry = LedgerEntry(key, files, arrival=planned.part.last)
-        describe = partial(self._describe, planned)
-        if self._shuffled.ledger.commit([entry], describe):
-            self._added.append(planned)
+        if shuffled.ledger.commit([entry], partial(self._describe, planned)):
+            self.added.append(planned)
         remove_scratch(planned.folder)
-        self._reopen()
+        self.tables = self.tables.newest()
 
     def _describe(
         self, planned: PlannedPart, entries: Sequence[LedgerEntry], generation: int
-    ) -> Mapping[str, Any]:
-        inputs = schemas.InputTable(name="tokens", url=self._tokens.url, version=planned.part.last)
-        return self._record(
-            "append",
-            generation,
-            input_tables=[inputs],
-            num_data_files=sum(len(entry.data_files) for entry in entries),
+    ) -> schemas.Lineage:
+        url, version = self.tables.tokens.url, planned.part.last
+        change = Change(
+            action="append",
+            generation=generation,
+            input_tables=[schemas.InputTable(name="tokens", url=url, version=version)],
+            num_data_files=num_files(entries),
             counts=schemas.Counts(rows=planned.rows, kept=planned.rows, tokens=planned.tokens),
         )
+        return self._record(change)
 
-    def _record(self, action: str, generation: int, **fields: Any) -> Mapping[str, Any]:
+    def _record(self, change: Change) -> schemas.Lineage:
         """Return the lineage record of a commit, with the recipe and the tokenizer of ``tokens``."""
-        for check in self.checks:
-            check()
-        usual = {
-            "run_id": self._run_id,
-            "fingerprint": self._shuffled.ledger.fingerprint,
-            "step": SHUFFLED.name,
-            "action": action,
-            "generation": generation,
-            "versions": dict(library_versions()),
-            "input_files": [],
-            "input_tables": [],
-            "num_data_files": 0,
-            "counts": schemas.Counts(),
-            "seed": self.seed,
-            "run": None,
-            "started": self._start_time,
-            "committed": _now(),
-        }
-        record = read_record(_table(self._tokens)).model_copy(update={**usual, **fields})
-        return record.model_dump(mode="json")
-
-    def report(self) -> ShuffleReport:
-        """Return the report on the table as it is now."""
-        table = self._shuffled.ledger.table
-        return ShuffleReport(
-            lake=self.lake,
-            version=-1 if table is None else table.version,
-            tokens_version=self._shuffled.tokens_version,
-            seed=self.seed,
-            rows=self._total("rows"),
-            tokens=self._total("max.token_end"),
-            parts=self._shuffled.num_parts,
-            added_rows=sum(planned.rows for planned in self._added),
-            added_tokens=sum(planned.tokens for planned in self._added),
-            buckets=sum(planned.part.buckets for planned in self._added),
-            seconds=time.monotonic() - self._started,
+        shuffled = self.tables.shuffled
+        origin = replace(
+            Origin.of(read_record(self.tables.tokens_table)),
+            step=SHUFFLED.name,
+            fingerprint=shuffled.ledger.fingerprint,
+            seed=shuffled.seed,
         )
-
-    def _total(self, column: str) -> int:
-        """Return the sum of a column of the table's data files."""
-        files = _table(self._shuffled.ledger).data_files()
-        return sum(files[column].to_pylist()) if files.num_rows else 0
+        return self._job.record(origin, change)
 
 
-def _table(ledger: Ledger) -> Table:
-    assert ledger.table is not None
-    return ledger.table
+def _open(lake: str, settings: ShuffleSettings) -> ShuffleTables:
+    return ShuffleTables.open(lake, seed=settings.seed, rebuild=settings.rebuild)
+
+
+def _report(
+    lake: str, tables: ShuffleTables, added: Sequence[PlannedPart], *, seconds: float
+) -> ShuffleReport:
+    """Return the report on the table as it is now."""
+    shuffled = tables.shuffled
+    table = shuffled.ledger.table
+    return ShuffleReport(
+        lake=lake,
+        version=-1 if table is None else table.version,
+        tokens_version=shuffled.tokens_version,
+        seed=shuffled.seed,
+        rows=tables.total("rows"),
+        tokens=tables.total("max.token_end"),
+        parts=shuffled.num_parts,
+        added_rows=sum(planned.rows for planned in added),
+        added_tokens=sum(planned.tokens for planned in added),
+        buckets=sum(planned.part.buckets for planned in added),
+        seconds=seconds,
+    )
 
 
 def _check_rows(url: str, rows: int, expected: int) -> None:
@@ -336,7 +265,3 @@ def _check_rows(url: str, rows: int, expected: int) -> None:
             where=url,
             hint="run `etl verify LAKE`",
         )
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")

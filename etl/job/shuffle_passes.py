@@ -4,14 +4,13 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Generic, Protocol, TypeVar
-
-from distributed import Client
+from typing import Any, Generic, TypeVar
 
 from etl import storage
 from etl.compute.submit import map_unordered, to_tokenlake_error
 from etl.errors import TableError
 from etl.job.bucket_files import BucketFile, parse_file
+from etl.job.cluster_job import ClusterJob
 from etl.job.progress import Progress
 from etl.job.shuffle_tasks import SortBucket, SortedBucket, SplitFiles
 from etl.lake.table_specs import SHUFFLED
@@ -21,14 +20,6 @@ from etl.storage import checked_json
 _THREADS = 16  # they wait for storage
 
 Result = TypeVar("Result", BucketFile, SortedBucket)
-
-
-class Runner(Protocol):
-    """What a pass needs of a job: where it computes, and to whom it reports progress."""
-
-    client: Client
-    time_limit: float | None  # seconds per unit of work
-    on_progress: Callable[[Progress], None]
 
 
 @dataclass(frozen=True)
@@ -81,7 +72,12 @@ def sort_pass(task: SortBucket) -> Pass[SortedBucket]:
     return Pass("sort", NotedTask(task, task.folder, "sort"), parse, task.url)
 
 
-def run_pass(run: Runner, work: Pass[Result], units: Sequence[Any]) -> list[Result]:
+def run_pass(
+    job: ClusterJob,
+    work: Pass[Result],
+    units: Sequence[Any],
+    on_progress: Callable[[Progress], None],
+) -> list[Result]:
     """Do the units of a pass that are not done yet, and return the results of all in order.
 
     Raises the error of the first unit that fails: the rest is done when the shuffle is run again.
@@ -91,7 +87,7 @@ def run_pass(run: Runner, work: Pass[Result], units: Sequence[Any]) -> list[Resu
     progress = Progress(SHUFFLED.name, 0, len(remaining))
     label = f"shuffle-{work.name}"
     answers = map_unordered(
-        run.client, work.task, remaining, label=label, time_limit=run.time_limit
+        job.client, work.task, remaining, label=label, time_limit=job.time_limit
     )
     for unit, answer in answers:
         if isinstance(answer, BaseException):
@@ -106,7 +102,7 @@ def run_pass(run: Runner, work: Pass[Result], units: Sequence[Any]) -> list[Resu
             text_bytes=progress.text_bytes + 4 * answer.tokens,
             seconds=time.monotonic() - started,
         )
-        run.on_progress(progress)
+        on_progress(progress)
     return [results[number] for number in range(len(units))]
 
 

@@ -31,5 +31,5 @@ def tokenize_units(run: RunContext) -> None:
     for finished in batch_for_commits(run_units(run, work)):
         results = [unit.result for unit in finished if unit.result is not None]
         entries = [LedgerEntry(result.key, result.token_files) for result in results]
-        num_bytes = sum(unit.unit.size for unit in finished)
-        run.commits.commit("tokens", entries, results, num_bytes=num_bytes)
+        read_bytes = sum(unit.unit.size for unit in finished)
+        run.commits.commit("tokens", entries, results, read_bytes=read_bytes)

@@ -7,19 +7,20 @@ that no row outlives its origin. If the process dies between them, the numbers d
 another epoch.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
-from etl import storage
+from etl import schemas, storage
 from etl.delta.table import Table
+from etl.errors import MismatchError
 from etl.lake.finished_versions import check_finished
 from etl.lake.ledger import Drop, Ledger
+from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.open_table import find_table
 from etl.lake.table_specs import SPECS
 
-DescribeDrop = Callable[[Table, Drop, int], Mapping[str, Any]]
-"""A function that returns the lineage record of a commit: of which table, what it drops, the generation."""
+DescribeDrop = Callable[[Table, Drop, Sequence[LedgerEntry], int], schemas.Lineage | None]
+"""A function that describes a commit as ``Describe`` does, given also its table and what it drops."""
 
 
 def open_lake(lake: str, opened: Iterable[Ledger] = ()) -> dict[str, Ledger]:
@@ -40,6 +41,18 @@ def epoch_of(ledgers: Mapping[str, Ledger]) -> int | None:
     """Return the epoch of a lake, 0 for one without tables; None if the start of an epoch was interrupted."""
     epochs = {ledger.epoch for ledger in ledgers.values() if ledger.table is not None}
     return epochs.pop() if len(epochs) == 1 else None if epochs else 0
+
+
+def current_epoch(lake: str) -> int:
+    """Return the epoch of a lake; raise MismatchError if the start of one was interrupted."""
+    epoch = epoch_of(open_lake(lake))
+    if epoch is None:
+        raise MismatchError(
+            "another process is dropping rows of this lake, or was interrupted",
+            where=lake,
+            hint="run the recipe with `etl run`, which finishes that, and then try again",
+        )
+    return epoch
 
 
 def drop_all(index: Ledger) -> Drop:

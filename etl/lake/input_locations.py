@@ -28,7 +28,7 @@ def find_input(
         ):
             return file, None
         elif now.size == file.size and sample_file(file.uri, file.size) in samples(file.size):
-            return file.model_copy(update={"fingerprint": now.fingerprint}), None
+            return file.updated(fingerprint=now.fingerprint), None
         else:
             why = f"its input file has changed: {file.uri} (run the recipe with --replace-changed)"
     return None, why

@@ -1,13 +1,12 @@
 """The table ``keys`` of a lake: whether it is up to date, its data files and their key ranges."""
 
 import hashlib
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from etl import schemas, storage
 from etl.delta.table import Table
-from etl.lake.ledger import Drop, Ledger
+from etl.lake.ledger import Describe, Drop, Ledger
 from etl.lake.table_specs import KEYS
 from etl.lake.work_units import WorkUnit
 
@@ -34,7 +33,7 @@ class KeysTable:
         self.fits = not is_other and self.ledger.foreign_changes() is None
         self._epoch = duplicates.epoch
 
-    def create_or_rebuild(self, describe: Callable[[int], Mapping[str, Any]]) -> None:
+    def create_or_rebuild(self, describe: Describe) -> None:
         """Create or rebuild the table; create a new KeysTable afterwards.
 
         Nothing is derived from its rows, so that rebuilding it starts no epoch. Raises MismatchError if the

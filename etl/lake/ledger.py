@@ -34,10 +34,10 @@ import hashlib
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 
+from etl import schemas
 from etl.delta.commit import check_written
 from etl.delta.set_transactions import SetTransactions
 from etl.delta.table import Table
@@ -87,8 +87,11 @@ class Drop:
     is_undo: bool = False  # whether it undoes changes by other programs
 
 
-Describe = Callable[[Sequence[LedgerEntry], int], Mapping[str, Any]]
-"""A function that returns the lineage record of a commit from its entries and the generation."""
+Describe = Callable[[Sequence[LedgerEntry], int], schemas.Lineage | None]
+"""A function that returns the lineage record of a commit from its entries and the generation.
+
+A table that no recipe has filled has none.
+"""
 
 
 class Ledger:
@@ -275,11 +278,11 @@ class Ledger:
         """
         self._commit([], {"arrival": self.open_arrival + 1}, describe([], self.generation))
 
-    def drop(self, drop: Drop, describe: Callable[[int], Mapping[str, Any]], *, epoch: int) -> None:
+    def drop(self, drop: Drop, describe: Describe, *, epoch: int) -> None:
         """Drop rows and start an epoch in one commit; ``epoch`` is its number.
 
-        ``describe`` gets the generation. Raises ConflictError if any commit came since the ledger was opened
-        or refreshed: what to drop must be determined again.
+        Raises ConflictError if any commit came since the ledger was opened or refreshed: what to drop must be
+        determined again.
         """
         generation = self.generation + (drop.rebuild is not None)
         transactions = {key: -(self.arrival_of(key) or 0) for key in sorted(drop.keys)}
@@ -308,19 +311,17 @@ class Ledger:
         self._commit(
             [file for entry in drop.add for file in entry.data_files],
             transactions,
-            describe(generation),
+            describe(drop.add, generation),
             remove=sorted(drop.paths),
             overwrite=drop.rebuild,
         )
         self.generation, self.epoch = generation, epoch
 
-    def rewrite(
-        self, rewrites: Sequence[Rewrite], describe: Callable[[int], Mapping[str, Any]]
-    ) -> list[Rewrite]:
+    def rewrite(self, rewrites: Sequence[Rewrite], describe: Describe) -> list[Rewrite]:
         """Commit rewrites in one step, and return those that were committed.
 
         A rewrite of a file that is no longer live is skipped, since another commit came first; its new
-        files remain orphans. ``describe`` gets the number of new files. Raises as ``commit`` does.
+        files remain orphans. Raises as ``commit`` does.
         """
         for attempt in range(_MAX_ATTEMPTS):
             assert self.table is not None
@@ -339,7 +340,7 @@ class Ledger:
                 self._commit(
                     data_files,
                     transactions,
-                    describe(len(data_files)),
+                    describe([LedgerEntry("", data_files)], self.generation),
                     remove=remove,
                     data_change=False,
                 )
@@ -353,7 +354,7 @@ class Ledger:
         self,
         add: Sequence[DataFile],
         transactions: Mapping[str, int],
-        record: Mapping[str, Any],
+        record: schemas.Lineage | None,
         *,
         remove: Sequence[str] = (),
         overwrite: tuple[pa.Schema, Layout] | None = None,
@@ -369,7 +370,7 @@ class Ledger:
             add,
             remove=remove,
             transactions=transactions,
-            commit_info=to_commit_info(record),
+            commit_info=to_commit_info({} if record is None else record.model_dump(mode="json")),
             overwrite=overwrite,
             data_change=data_change,
         )

@@ -1,33 +1,61 @@
-"""The lineage record of a commit: of a run, or of lake maintenance."""
+"""The parts of the lineage record of a commit: the recipe behind the rows, and what the commit does."""
 
-import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, Final, Self
 
 from etl import schemas
-from etl.compute.versions import library_versions
-from etl.delta.table import Table
-from etl.lake.commit_info import find_record
+from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.work_units import WorkResult
-from etl.recipe.recipe import Recipe
 from etl.schemas import TableName
 from etl.sources import Split
 
+NO_COUNTS: Final = schemas.Counts()
 
-def count_results(results: Iterable[WorkResult]) -> schemas.Counts:
-    """Return the sums of the counts of results."""
-    total: Counter[str] = Counter()
-    rejected: Counter[str] = Counter()
-    costs: Counter[str] = Counter()
-    for result in results:
-        rejected.update(result.rejected)
-        costs.update(result.costs)
-        for name in ("rows", "kept", "duplicates", "tokens", "special_texts", "text_bytes"):
-            total[name] += getattr(result, name)
-    seconds = {name: round(costs[name], 3) for name in sorted(costs)}
-    return schemas.Counts(**total, rejected=dict(sorted(rejected.items())), costs=seconds)
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """The recipe behind the rows of a table, as lineage records name it."""
+
+    step: TableName  # the table
+    recipe: str
+    canonical: dict[str, Any]
+    fingerprint: str  # of the table
+    fingerprints: dict[TableName, str]
+    tokenizer: schemas.TokenizerRecord | None
+    seed: int
+
+    @classmethod
+    def of(cls, record: schemas.Lineage) -> Self:
+        """Return the origin that a record names."""
+        return cls(
+            step=record.step,
+            recipe=record.recipe,
+            canonical=record.canonical,
+            fingerprint=record.fingerprint,
+            fingerprints=record.fingerprints,
+            tokenizer=record.tokenizer,
+            seed=record.seed,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """What a commit does to its table; ``run`` is the run up to this commit."""
+
+    action: schemas.Action
+    generation: int
+    input_files: Iterable[schemas.InputFile] = ()
+    input_tables: Iterable[schemas.InputTable] = ()
+    num_data_files: int = 0  # that it adds
+    counts: schemas.Counts = NO_COUNTS
+    run: schemas.RunRecord | None = None
+
+
+def num_files(entries: Iterable[LedgerEntry]) -> int:
+    """Return the number of data files of entries."""
+    return sum(len(entry.data_files) for entry in entries)
 
 
 def input_files(
@@ -61,46 +89,3 @@ def name_record(split: Split, address: str | None) -> schemas.InputFile:
         version=split.version,
         same_as=split.uri if address is None else address,
     )
-
-
-def run_record(recipe: Recipe, step: TableName, **fields: Any) -> dict[str, Any]:
-    """Return the record as JSON data; ``fields`` are the other fields of ``schemas.Lineage``."""
-    lineage = schemas.Lineage(
-        recipe=recipe.name,
-        step=step,
-        versions=dict(library_versions()),
-        seed=recipe.seed,
-        **fields,
-    )
-    return lineage.model_dump(mode="json")
-
-
-def maintenance_record(
-    table: Table,
-    action: Literal["drop", "epoch", "repair", "optimize"],
-    *,
-    default: schemas.Lineage | None = None,
-    **fields: Any,
-) -> dict[str, Any]:
-    """Return the record as JSON data; ``fields`` override fields of ``schemas.Lineage``.
-
-    For a table without a record, which has no rows yet, ``default`` is the record to start from; without it,
-    the result is empty.
-    """
-    newest = find_record(table) or default
-    if newest is None:
-        return {}
-    now = datetime.now(UTC).isoformat(timespec="milliseconds")
-    update = {
-        "format": schemas.FORMAT_VERSION,
-        "run_id": uuid.uuid4().hex[:12],
-        "action": action,
-        "versions": dict(library_versions()),
-        "input_files": [],
-        "num_data_files": 0,
-        "counts": schemas.Counts(),
-        "started": now,
-        "committed": now,
-        **fields,
-    }
-    return newest.model_copy(update=update).model_dump(mode="json")

@@ -17,14 +17,17 @@ def write_missing(lake: str, addresses: Sequence[str]) -> None:
 
     A lake from which no file was ever missing has no such file.
     """
-    uri = _uri(lake)
-    content: dict[str, Any] = {"count": len(addresses), "files": [*addresses[:_MAX_FILES]]}
+    if not are_recorded(lake, addresses):
+        checked_json.write(_uri(lake), _content(addresses))
+
+
+def are_recorded(lake: str, addresses: Sequence[str]) -> bool:
+    """Return whether these are the files that a lake has recorded last."""
     try:
-        before = checked_json.read(uri, hint="")
+        before = checked_json.read(_uri(lake), hint="")
     except TableError:  # damaged
-        before = {}
-    if before != content and (addresses or before is not None):
-        checked_json.write(uri, content)
+        return False
+    return bool(before == _content(addresses)) or not (addresses or before is not None)
 
 
 def read_missing(lake: str) -> tuple[int, list[str]]:
@@ -36,6 +39,10 @@ def read_missing(lake: str) -> tuple[int, list[str]]:
         _uri(lake), hint=f"`etl repair {lake} --yes` deletes it; the next run writes it again"
     )
     return (0, []) if found is None else (found["count"], found["files"])
+
+
+def _content(addresses: Sequence[str]) -> dict[str, Any]:
+    return {"count": len(addresses), "files": [*addresses[:_MAX_FILES]]}
 
 
 def _uri(lake: str) -> str:

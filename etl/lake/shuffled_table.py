@@ -9,16 +9,13 @@ The log records a part as a unit of work: its key names the version of ``tokens`
 number is the version after it. So each version has one successor: the first that is committed.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
 from etl import schemas, storage
 from etl.delta.table import Table
 from etl.lake.commit_info import find_record
-from etl.lake.ledger import Drop, Ledger
+from etl.lake.ledger import Describe, Drop, Ledger
 from etl.lake.table_specs import SHUFFLED
 
 
@@ -69,7 +66,7 @@ class ShuffledTable:
         elif self.ledger.epoch != self._epoch:
             raise self.ledger.other_epoch()
 
-    def drop(self, describe: Callable[[int], Mapping[str, Any]]) -> None:
+    def drop(self, describe: Describe) -> None:
         """Drop all rows; nothing is derived from them, so that this starts no epoch.
 
         Raises ConflictError if any commit came since the table was opened.

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from etl import schemas
+from etl.lake.work_units import WorkResult
 from etl.recipe.overrides import stage_name
 
 READ: Final = "read"
 WRITE: Final = "write"
 TOKENIZE: Final = "tokenize"  # also tokenize.read and tokenize.write
-
-_SUMS: Final = ("rows", "kept", "duplicates", "tokens", "special_texts", "text_bytes")
 
 
 @dataclass(frozen=True)
@@ -74,17 +73,25 @@ def _first_pass(stages: Sequence[Mapping[str, Any]], counts: schemas.Counts) -> 
     yield StageCost(WRITE, counts.rows, 0, seconds[WRITE], size)
 
 
-def total_counts(counts: Iterable[schemas.Counts]) -> schemas.Counts:
-    """Return the sums of counts."""
+def total_counts(counts: Iterable[schemas.Counts | WorkResult]) -> schemas.Counts:
+    """Return the sums of counts, or of the counts of results."""
+    counts = list(counts)
     rejected: Counter[str] = Counter()
-    costs: Counter[str] = Counter()
-    sums: Counter[str] = Counter()
+    seconds: dict[str, float] = {}
     for each in counts:
         rejected.update(each.rejected)
-        costs.update(each.costs)
-        sums.update({name: getattr(each, name) for name in _SUMS})
-    seconds = {name: round(value, 3) for name, value in costs.items()}
-    return schemas.Counts(**sums, rejected=dict(rejected), costs=seconds)
+        for name, value in each.costs.items():
+            seconds[name] = seconds.get(name, 0.0) + value
+    return schemas.Counts(
+        rows=sum(each.rows for each in counts),
+        kept=sum(each.kept for each in counts),
+        rejected=dict(sorted(rejected.items())),
+        duplicates=sum(each.duplicates for each in counts),
+        tokens=sum(each.tokens for each in counts),
+        special_texts=sum(each.special_texts for each in counts),
+        text_bytes=sum(each.text_bytes for each in counts),
+        costs={name: round(seconds[name], 3) for name in sorted(seconds)},
+    )
 
 
 def stage_of(reason: str, stages: Sequence[Mapping[str, Any]]) -> int:

@@ -10,12 +10,10 @@ columns of each row group about once. Memory: half a million rows of the log.
 """
 
 import json
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -23,14 +21,14 @@ import polars as pl
 import pyarrow as pa
 
 from etl import schemas, storage
-from etl.compute.versions import library_versions
 from etl.delta.table import Table
-from etl.errors import ConflictError, LoaderError, MismatchError, TokenlakeError
-from etl.lake import leases
+from etl.errors import ConflictError, LoaderError, TokenlakeError
 from etl.lake.commit_info import read_record
-from etl.lake.epochs import epoch_of, open_lake
+from etl.lake.epochs import current_epoch
+from etl.lake.jobs import Job, JobIdentity, hold_job
 from etl.lake.ledger import Ledger
 from etl.lake.ledger_entry import LedgerEntry
+from etl.lake.lineage_record import Change, Origin
 from etl.lake.open_table import open_table
 from etl.lake.table_specs import LOSSES
 from etl.loader import loss_log
@@ -101,8 +99,9 @@ def commit_losses(*lakes: str, folder: str | None = None) -> list[CommittedLosse
     reports = [CommittedLosses(lake=url) for url in urls]
     files, left = _list_files(storage.normalize(folder))
     with ExitStack() as stack:
-        held = [stack.enter_context(leases.hold_lease(url, "losses")) for url in urls if files]
-        targets = [_Target(reports[number], number, lease) for number, lease in enumerate(held)]
+        identities = [JobIdentity(lake=url, kind="losses") for url in urls if files]
+        jobs = [stack.enter_context(hold_job(identity)) for identity in identities]
+        targets = [_Target(reports[number], number, job) for number, job in enumerate(jobs)]
         reader = _LogReader(lakes)
         for group in _groups(files):
             done = [_commit_group(target, group, reader) for target in targets]
@@ -236,24 +235,16 @@ def _locate(dataset: Any, locator: Any, sample: int) -> tuple[int, list[Document
 class _Target:
     """The table ``losses`` of one lake."""
 
-    def __init__(self, report: CommittedLosses, number: int, lease: leases.HeldLease) -> None:
+    def __init__(self, report: CommittedLosses, number: int, job: Job) -> None:
         self.report = report
         self.number = number  # of the lake
-        self.lease = lease
-        self.run_id = uuid.uuid4().hex[:12]
-        self.started = _now()
+        self.job = job
         self.open()
 
     def open(self) -> None:
         """Open the newest version of the table; create it if it does not exist."""
         url = storage.join(self.report.lake, LOSSES.name)
-        epoch = epoch_of(open_lake(self.report.lake))
-        if epoch is None:
-            raise MismatchError(
-                "another process is dropping rows of this lake, or was interrupted",
-                where=self.report.lake,
-                hint="run the recipe with `etl run`, which finishes that, and then try again",
-            )
+        epoch = current_epoch(self.report.lake)
         self.ledger = Ledger(url, fingerprint=FINGERPRINT)
         if self.ledger.table is None:
             self.ledger.create(schemas.LOSSES, LOSSES.layout, epoch=epoch)
@@ -339,35 +330,21 @@ def _commit(target: _Target, files: Sequence[_LogFile], rows: pl.DataFrame) -> N
     data_files = writer.close()
     entries = [LedgerEntry(key, data_files if key == keys[0] else ()) for key in keys]
 
-    def describe(_: Sequence[LedgerEntry], generation: int) -> Mapping[str, Any]:
-        target.lease.check()
-        return _record(target, files, generation, len(rows), len(data_files))
+    def describe(_: Sequence[LedgerEntry], generation: int) -> schemas.Lineage:
+        inputs = _inputs(target, files)
+        change = Change(
+            action="append",
+            generation=generation,
+            input_tables=inputs,
+            num_data_files=len(data_files),
+            counts=schemas.Counts(rows=len(rows), kept=len(rows)),
+        )
+        # The recipe is that of the tokens that the runs were trained on.
+        origin = Origin.of(read_record(open_table(inputs[0].url, inputs[0].version)))
+        losses = replace(origin, step=LOSSES.name, fingerprint=FINGERPRINT)
+        return target.job.record(losses, change)
 
     target.ledger.commit(entries, describe, retry=False)
-
-
-def _record(
-    target: _Target, files: Sequence[_LogFile], generation: int, num_rows: int, num_files: int
-) -> Mapping[str, Any]:
-    """Return the lineage record, with the recipe of the tokens that the runs were trained on."""
-    inputs = _inputs(target, files)
-    fields = {
-        "run_id": target.run_id,
-        "fingerprint": FINGERPRINT,
-        "step": LOSSES.name,
-        "action": "append",
-        "generation": generation,
-        "versions": dict(library_versions()),
-        "input_files": [],
-        "input_tables": inputs,
-        "num_data_files": num_files,
-        "counts": schemas.Counts(rows=num_rows, kept=num_rows),
-        "run": None,
-        "started": target.started,
-        "committed": _now(),
-    }
-    record = read_record(open_table(inputs[0].url, inputs[0].version))
-    return record.model_copy(update=fields).model_dump(mode="json")
 
 
 def _inputs(target: _Target, files: Sequence[_LogFile]) -> list[schemas.InputTable]:
@@ -381,7 +358,3 @@ def _inputs(target: _Target, files: Sequence[_LogFile]) -> list[schemas.InputTab
         schemas.InputTable(name=name, url=storage.join(target.report.lake, name), version=version)
         for name, version in sorted(versions.items())
     ]
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
-from etl import storage
+from etl import schemas, storage
 from etl.delta.table import Table
 from etl.errors import TableError
-from etl.lake import leases
+from etl.lake.jobs import Job, JobIdentity, hold_job
 from etl.lake.keys_table import KeysTable
 from etl.lake.ledger import Ledger, open_ledger
-from etl.lake.lineage_record import maintenance_record
+from etl.lake.ledger_entry import LedgerEntry
+from etl.lake.lineage_record import Change, num_files
 from etl.lake.missing_tables import no_lake_error
 from etl.lake.open_table import find_table
 from etl.lake.rewrite_files import FileGroup, merge_files
@@ -55,11 +56,11 @@ def optimize(lake: str, *, target_bytes: int = TARGET_BYTES) -> list[Optimized]:
     """
     url = storage.normalize(lake)
     results = []
-    with leases.hold_lease(url, "optimize") as lease:
+    with hold_job(JobIdentity(lake=url, kind="optimize")) as job:
         for spec in SPECS.values():
             if (ledger := _find_ledger(url, spec)) is not None:
                 groups = _group_files(url, spec, ledger, target_bytes)
-                results.append(_compact(ledger, groups, spec.layout, lease))
+                results.append(_compact(ledger, groups, spec.layout, job))
     if not results:
         if find_table(storage.join(url, "documents")) is None:
             raise no_lake_error(url)
@@ -159,9 +160,7 @@ def _merge_neighbours(blocks: Iterable[_Block], target_bytes: int) -> Iterator[F
             pending.append(block)
 
 
-def _compact(
-    ledger: Ledger, groups: Sequence[FileGroup], layout: Layout, lease: leases.HeldLease
-) -> Optimized:
+def _compact(ledger: Ledger, groups: Sequence[FileGroup], layout: Layout, job: Job) -> Optimized:
     """Merge the groups in parallel, and commit them in batches."""
     assert ledger.table is not None
     before = ledger.table.data_files()
@@ -169,7 +168,7 @@ def _compact(
         for start in range(0, len(groups), _PER_COMMIT):
             batch = groups[start : start + _PER_COMMIT]
             rewrites = list(pool.map(lambda group: merge_files(ledger, group, layout), batch))
-            ledger.rewrite(rewrites, partial(_record, ledger.table, lease))
+            ledger.rewrite(rewrites, partial(_describe, job, ledger.table))
     after = ledger.table.data_files()
     return Optimized(
         table=ledger.url.rsplit("/", 1)[-1],
@@ -181,6 +180,8 @@ def _compact(
     )
 
 
-def _record(table: Table, lease: leases.HeldLease, num_files: int) -> dict[str, Any]:
-    lease.check()
-    return maintenance_record(table, "optimize", num_data_files=num_files)
+def _describe(
+    job: Job, table: Table, entries: Sequence[LedgerEntry], generation: int
+) -> schemas.Lineage | None:
+    change = Change(action="optimize", generation=generation, num_data_files=num_files(entries))
+    return job.record_on(table, change)

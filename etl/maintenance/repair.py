@@ -23,9 +23,10 @@ from etl.audit.verify.small_file_checks import REMOVABLE
 from etl.audit.verify.verify import Problem, verify
 from etl.delta import vacuum_records
 from etl.delta.table import Table
-from etl.lake import leases, releases
+from etl.lake import releases
 from etl.lake.finished_versions import FOLDER as FINISHED
 from etl.lake.finished_versions import restore_finished
+from etl.lake.jobs import Job, JobIdentity, hold_job
 from etl.lake.vacuums import refuse_during_vacuum
 from etl.maintenance.restore_logs import restore_logs
 from etl.maintenance.undo_units import Undo, UnrepairedProblem, unrepaired
@@ -67,27 +68,27 @@ def repair(lake: str, *, drop: bool = False) -> Repair:
     """
     url = storage.normalize(lake)
     result = Repair(lake=url, done=drop)
-    with leases.hold_lease(url, "repair") if drop else nullcontext() as lease:
+    with hold_job(JobIdentity(lake=url, kind="repair")) if drop else nullcontext() as job:
         for _ in range(_MAX_ROUNDS):
-            if not _repair_once(url, lease, result) or lease is None:
+            if not _repair_once(url, job, result) or job is None:
                 break
     return result
 
 
-def _repair_once(lake: str, lease: leases.HeldLease | None, result: Repair) -> bool:
+def _repair_once(lake: str, job: Job | None, result: Repair) -> bool:
     """Repair what can be repaired at once; return whether there may be more to repair."""
     logs = check_logs(lake)
     is_empty = not logs.tables and bool(result.logs)  # no log had a sound entry
     problems = logs.problems if logs.damage or is_empty else verify(lake)
     result.problems += [problem for problem in problems if problem not in result.problems]
     small = [problem for problem in problems if _is_small(problem)]
-    if lease is not None and (logs.damage or any(map(_is_vacuumed, small))):
-        refuse_during_vacuum(lake, lease, "files of the versions that the logs still have")
+    if job is not None and (logs.damage or any(map(_is_vacuumed, small))):
+        refuse_during_vacuum(lake, job.lease, "files of the versions that the logs still have")
     _repair_small_files(lake, small, result)
     if logs.damage:
         result.logs += [name for name in logs.damage if name not in result.logs]
-        if lease is not None:
-            restore_logs(lake, logs, lease.check)
+        if job is not None:
+            restore_logs(lake, logs, job)
         if logs.newest_record is None:  # no log had a sound entry: only releases name versions
             names = [release.name for release in releases.read_releases(lake)[0]]
             result.left = [unrepaired(lake, _lost_release(name)) for name in names]
@@ -99,8 +100,8 @@ def _repair_once(lake: str, lease: leases.HeldLease | None, result: Repair) -> b
     others = [problem for problem in problems if not (problem in small or problem.is_foreign)]
     undo = Undo(lake, others, is_foreign=is_foreign)
     result.left = [*result.lost, *undo.left]
-    if undo.has_any and lease is not None:
-        undo.commit(lease)
+    if undo.has_any and job is not None:
+        undo.commit(job)
     _extend(result.restored, {name: table.restored for name, table in undo.tables.items()})
     _extend(result.dropped, {name: table.dropped for name, table in undo.tables.items()})
     result.sources = sorted({*result.sources, *undo.sources})

@@ -6,29 +6,30 @@ damaged, nothing is lost.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any
 
-from etl import storage
+from etl import schemas, storage
 from etl.audit.verify.log_checks import Logs
 from etl.compact_collections import PackedKeySet
 from etl.delta.log_damage import LogDamage, open_remains, remove_log, set_aside
 from etl.delta.table import Table
 from etl.lake.epochs import drop_all, open_lake, start_epoch
 from etl.lake.finished_versions import forget_finished
+from etl.lake.jobs import Job
 from etl.lake.ledger import Drop, Ledger
-from etl.lake.lineage_record import maintenance_record
+from etl.lake.ledger_entry import LedgerEntry
+from etl.lake.lineage_record import Change, Origin
 from etl.lake.table_specs import SPECS
 from etl.lake.work_units import kept_units
 from etl.recipe.recipe import Recipe
-from etl.schemas import InputFile
 
 _UNKNOWN = "unknown"  # the fingerprint of an input file that no longer exists
 
 
-def restore_logs(lake: str, logs: Logs, check_lease: Callable[[], None]) -> None:
-    """Restore the logs of a lake, given what ``check_logs`` has found; ``check_lease`` precedes commits.
+def restore_logs(lake: str, logs: Logs, job: Job) -> None:
+    """Restore the logs of a lake, given what ``check_logs`` has found, as a part of a job.
 
     Raises ConflictError if another process commits concurrently.
     """
@@ -56,7 +57,7 @@ def restore_logs(lake: str, logs: Logs, check_lease: Callable[[], None]) -> None
             drops[name] = drop_all(ledger)
         elif "documents" in damaged and name != "documents" and not SPECS[name].from_training:
             drops[name] = _drop_lost_units(ledger, damaged["documents"])
-    start_epoch(ledgers, drops, partial(_describe, logs, check_lease))
+    start_epoch(ledgers, drops, partial(_describe, logs, job))
 
 
 def _open(name: str, log: LogDamage, logs: Logs, recipe: Recipe) -> Ledger:
@@ -85,27 +86,27 @@ def _drop_lost_units(ledger: Ledger, documents: Ledger) -> Drop:
 
 
 def _describe(
-    logs: Logs,
-    check_lease: Callable[[], None],
-    table: Table,
-    _drop: Drop,
-    generation: int,
-) -> Mapping[str, Any]:
-    check_lease()
+    logs: Logs, job: Job, table: Table, _: Drop, __: Sequence[LedgerEntry], generation: int
+) -> schemas.Lineage | None:
     if not table.is_remains:
-        return maintenance_record(table, "epoch", generation=generation)
+        return job.record_on(table, Change(action="epoch", generation=generation))
     name = table.url.rpartition("/")[2]
-    fields: dict[str, Any] = {"generation": generation}
-    if name == "documents":
-        fields["input_files"] = _missing_inputs(table, logs)
-    default = logs.newest_record
-    if default is not None and name in logs.fingerprints:  # for a table that has lost its records
-        own = {"step": name, "fingerprint": logs.fingerprints[name], "tokenizer": None}
-        default = default.model_copy(update={**own, "input_tables": []})
-    return maintenance_record(table, "repair", default=default, **fields)
+    inputs = _missing_inputs(table, logs) if name == "documents" else ()
+    change = Change(action="repair", generation=generation, input_files=inputs)
+    return job.record_on(table, change, default=_lost_origin(name, logs))
 
 
-def _missing_inputs(documents: Table, logs: Logs) -> list[InputFile]:
+def _lost_origin(name: str, logs: Logs) -> Origin | None:
+    """Return the origin of a table that has lost its records, as far as other tables name it."""
+    if logs.newest_record is None:
+        return None
+    origin, fingerprint = Origin.of(logs.newest_record), logs.fingerprints.get(name)
+    if fingerprint is None:
+        return origin
+    return replace(origin, step=SPECS[name].name, fingerprint=fingerprint, tokenizer=None)
+
+
+def _missing_inputs(documents: Table, logs: Logs) -> list[schemas.InputFile]:
     """Return the input files with the records by which the rows and the lineage differ."""
     rows: Counter[str] = Counter()
     for file in documents.files("min.source", "rows", by=()):
@@ -118,11 +119,11 @@ def _missing_inputs(documents: Table, logs: Logs) -> list[InputFile]:
             continue
         if before is None:
             info = storage.file_info(uri)
-            before = InputFile(
+            before = schemas.InputFile(
                 uri=uri,
                 size=0 if info is None else info.size,
                 fingerprint=_UNKNOWN if info is None else info.fingerprint,
                 rows=0,
             )
-        files.append(before.model_copy(update={"rows": difference}))
+        files.append(before.updated(rows=difference))
     return files

@@ -29,10 +29,10 @@ from etl.errors import TableError
 from etl.lake import releases
 from etl.lake.epochs import drop_all, open_lake, start_epoch
 from etl.lake.input_locations import find_input
-from etl.lake.leases import HeldLease
+from etl.lake.jobs import Job
 from etl.lake.ledger import Drop, Ledger, find_ledger, key_of
 from etl.lake.ledger_entry import LedgerEntry
-from etl.lake.lineage_record import maintenance_record
+from etl.lake.lineage_record import Change, num_files
 from etl.lake.table_specs import DUPLICATES, SPECS, open_tables
 from etl.lake.table_versions import live_inputs, read_versions
 from etl.lake.work_units import WorkUnit, kept_units
@@ -136,10 +136,10 @@ class Undo:
         """Whether there is anything to undo."""
         return any(table.has_any for table in self.tables.values())
 
-    def commit(self, lease: HeldLease) -> None:
+    def commit(self, job: Job) -> None:
         """Undo the units in each table."""
         drops = {name: self._drop(name) for name, undo in self.tables.items() if undo.has_any}
-        start_epoch(self._lake, drops, partial(self._describe, lease))
+        start_epoch(self._lake, drops, partial(self._describe, job))
 
     def _open(self, lake: str) -> None:
         tables = open_tables(lake)
@@ -228,18 +228,17 @@ class Undo:
         )
 
     def _describe(
-        self, lease: HeldLease, table: Table, drop: Drop, generation: int
-    ) -> dict[str, Any]:
-        """Return the lineage record of the commit with which a repair starts an epoch; check the lease."""
-        lease.check()
+        self, job: Job, table: Table, drop: Drop, entries: Sequence[LedgerEntry], generation: int
+    ) -> schemas.Lineage | None:
+        """Return the lineage record of the commit with which a repair starts an epoch."""
         is_documents = table.url.endswith("/documents")
-        return maintenance_record(
-            table,
-            "repair" if drop.paths or drop.add else "epoch",
+        change = Change(
+            action="repair" if drop.paths or drop.add else "epoch",
             generation=generation,
-            num_data_files=sum(len(entry.data_files) for entry in drop.add),
-            input_files=self._negative_inputs() if is_documents else [],
+            num_data_files=num_files(entries),
+            input_files=self._negative_inputs() if is_documents else (),
         )
+        return job.record_on(table, change)
 
     def _rewrite_duplicates(self) -> dict[str, LedgerEntry]:
         """Rewrite sound data files of duplicates without the rows of undone units; return them by path."""
@@ -269,7 +268,7 @@ class Undo:
             if file["path"] not in undo.remove:
                 remaining[str(file["min.source"])] += int(file["rows"])
         return [
-            self._inputs[uri].model_copy(update={"rows": remaining[uri] - self._inputs[uri].rows})
+            self._inputs[uri].updated(rows=remaining[uri] - self._inputs[uri].rows)
             for uri in sorted(self.sources & self._inputs.keys())
         ]
 

@@ -40,7 +40,7 @@ def make_lake(folder: Path, count: int) -> str:
     ledger.create(SCHEMA, DOCUMENTS.layout)
     files = links(ledger.url, count)
     while batch := list(islice(files, 250)):
-        ledger.commit([LedgerEntry(key, [file]) for key, file in batch], lambda *_: {})
+        ledger.commit([LedgerEntry(key, [file]) for key, file in batch], lambda *_: None)
     assert ledger.table is not None
     ledger.table.checkpoint()  # an open table holds the commits after its last checkpoint
     return str(folder)

@@ -14,11 +14,10 @@ from etl.delta.table import Table
 from etl.errors import LoaderError
 from etl.exports.megatron import export_megatron
 from etl.lake.commit_info import to_commit_info
-from etl.lake.lineage_record import run_record
 from etl.lake.table_specs import SPECS
 from etl.parquet.data_file import DataFileWriter
 from etl.recipe.recipe import Recipe
-from etl.schemas import TOKENS, TokenizerRecord
+from etl.schemas import TOKENS, Lineage, TokenizerRecord
 from tests.helpers.cli import etl
 from tests.helpers.paths import at
 from tests.helpers.token_tables import SMALL, documents, make_lake
@@ -94,18 +93,20 @@ def write_lake(folder: Path, vocab_size: int, ids: list[int]) -> str:
     recipe = Recipe(name="r", source={"path": "a.jsonl"}, stages=["dedup_exact"])
     ends = {"bos_id": None, "eos_id": None, "append_eos": False, "prepend_bos": False}
     tokenizer = TokenizerRecord(name="t", sha256="0", vocab_size=vocab_size, **ends)
-    record = run_record(
-        recipe,
-        "tokens",
+    record = Lineage(
         run_id="r",
+        recipe=recipe.name,
+        step="tokens",
         fingerprint="f",
         canonical={},
         generation=1,
+        versions={},
         tokenizer=tokenizer,
         started="",
         committed="",
     )
-    table.commit(writer.close(), transactions={}, commit_info=to_commit_info(record))
+    info = to_commit_info(record.model_dump(mode="json"))
+    table.commit(writer.close(), transactions={}, commit_info=info)
     return str(folder / "lake")
 
 

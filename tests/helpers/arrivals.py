@@ -52,4 +52,4 @@ def forget(recipe: Recipe, is_forgotten: Callable[[str], bool], *, with_keys: bo
     drops = {"duplicates": Drop(paths=paths, keys=keys, add=[LedgerEntry(name, writer.close())])}
     if with_keys:
         drops["keys"] = drop_all(lake["keys"])
-    start_epoch({**lake, "duplicates": duplicates}, drops, lambda *_: {})
+    start_epoch({**lake, "duplicates": duplicates}, drops, lambda *_: None)

@@ -53,7 +53,7 @@ def add_tokens(lake: str, documents: Documents) -> Ledger:
         started="",
         committed="",
     )
-    ledger.commit(entries, lambda *_: record.model_dump(mode="json"))
+    ledger.commit(entries, lambda *_: record)
     return ledger
 
 

@@ -168,11 +168,11 @@ def test_a_run_that_commits_while_an_epoch_starts_makes_it_start_again(
     def commit_first(*args: object) -> None:
         if not calls:
             ledger = Ledger(small.table_url("tokens"), fingerprint=small.fingerprint("tokens"))
-            ledger.drop(Drop(), lambda _: {}, epoch=ledger.epoch)
+            ledger.drop(Drop(), lambda *_: None, epoch=ledger.epoch)
         calls.append(args)
         start(*args)
 
-    monkeypatch.setattr("etl.job.start.start_epoch", commit_first)
+    monkeypatch.setattr("etl.job.planner.start_epoch", commit_first)
     assert run(small, cluster=client, replace_changed=True).ok
     assert len(calls) == 2
     check(small, client, TEXTS["a"] + TEXTS["new"] + TEXTS["c"])

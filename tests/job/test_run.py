@@ -15,18 +15,27 @@ from upath import UPath
 
 from etl import storage
 from etl.cli.commands.plan import lines
+from etl.compute.usage import UsageMeter
 from etl.delta.table import Table
 from etl.errors import MismatchError, RecipeError, SourceError, WriteError
-from etl.job import progress
+from etl.job import tally
+from etl.job.cluster_job import hold_cluster_job
+from etl.job.failed_units import FailedUnits
 from etl.job.plan import Drops, make_plan, open_ledgers, plan_work
+from etl.job.planner import OpenPlan
 from etl.job.read_step import numbered_splits
 from etl.job.run import run
 from etl.job.run_commits import RunCommits
 from etl.job.run_context import RunContext
+from etl.job.run_identity import RunIdentity
+from etl.job.run_tracker import RunTracker
+from etl.job.shipped_files import ShippedFiles
+from etl.job.tally import Tally
 from etl.lake.commit_info import fields_of
 from etl.lake.epochs import epoch_of, open_lake
 from etl.lake.keys_table import KeysTable
 from etl.lake.ledger import Ledger
+from etl.lake.quarantine import Quarantine
 from etl.lake.table_specs import SPECS
 from etl.recipe.recipe import Recipe
 from etl.schemas import LOSSES
@@ -101,7 +110,7 @@ def test_a_run_plans_to_read_documents_that_later_steps_have_not_processed(
     stages = [*recipe.stages[:-1], recipe.stages[-1].model_copy(update={"append_eos": False})]
     other = recipe.model_copy(update={"stages": stages})
     assert make_plan(other, Drops(rebuild=True)).planned_bytes == kept
-    KeysTable(open_ledgers(recipe)["duplicates"]).create_or_rebuild(lambda _: {})
+    KeysTable(open_ledgers(recipe)["duplicates"]).create_or_rebuild(lambda *_: None)
     assert make_plan(recipe).planned_bytes == kept
 
 
@@ -152,7 +161,7 @@ def test_the_result_does_not_depend_on_the_split_size(client: Client, recipe: Re
 
 @pytest.mark.parametrize("piece", ["first", "later"])
 def test_splits_of_cut_files_are_numbered_and_uncountable_files_are_left_out(
-    recipe: Recipe, place: UPath, monkeypatch: pytest.MonkeyPatch, piece: str
+    client: Client, recipe: Recipe, place: UPath, monkeypatch: pytest.MonkeyPatch, piece: str
 ) -> None:
     source = recipe.source.model_copy(update={"path": str(place / "cut")})
     recipe = recipe.model_copy(update={"source": source})
@@ -171,9 +180,23 @@ def test_splits_of_cut_files_are_numbered_and_uncountable_files_are_left_out(
     monkeypatch.setattr("etl.job.read_step.map_unordered", count_in_reverse)
     ledgers = open_ledgers(recipe)
     plan = plan_work(recipe, ledgers)
-    commits = RunCommits(recipe, ledgers)
-    context = RunContext(plan=plan, ledgers=ledgers, commits=commits, client=None, time_limit=None)
-    numbered = list(numbered_splits(context))
+    identity, counts = RunIdentity.of(recipe), Tally({})
+    with hold_cluster_job(identity.job, client, num_bytes=0) as job:
+        context = RunContext(
+            job=job,
+            planned=OpenPlan(plan, ledgers),
+            commits=RunCommits(
+                run=identity,
+                job=job,
+                tally=counts,
+                ledgers=ledgers,
+                meter=UsageMeter(client),
+            ),
+            failed=FailedUnits(Quarantine(str(recipe.lake)), counts, job.check),
+            tracker=RunTracker(plan, identity.job.id),
+            files=ShippedFiles((), ()),
+        )
+        numbered = list(numbered_splits(context))
     splits = [s for s in list_splits(recipe.source) if not s.uri.endswith("bad.jsonl")]
     assert sum(split.first_row is None for split in splits) > 2
     expected = list(number_splits(splits, map(count_records, splits)))
@@ -269,7 +292,7 @@ def test_a_file_that_cannot_be_read_is_quarantined_and_no_other_rows_are_lost(
     client: Client, recipe: Recipe, place: UPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The report describes the first ones of many; here, one."""
-    monkeypatch.setattr(progress, "MAX_SHOWN", 1)
+    monkeypatch.setattr(tally, "MAX_SHOWN", 1)
     folder = place / "bad"
     source = recipe.source.model_copy(update={"path": str(folder)})
     recipe = recipe.model_copy(update={"source": source})

@@ -29,8 +29,9 @@ from etl.job.run import run
 from etl.job.shuffle import ShuffleReport, ShuffleSettings, shuffle
 from etl.job.shuffle_tasks import SortBucket, SplitFiles
 from etl.lake.epochs import open_lake, start_epoch
+from etl.lake.jobs import JobIdentity, hold_job
 from etl.lake.ledger import Drop
-from etl.lake.lineage_record import maintenance_record
+from etl.lake.lineage_record import Change
 from etl.lake.random_keys import random_keys
 from etl.lake.releases import create_release
 from etl.lake.table_specs import SHUFFLED
@@ -328,7 +329,9 @@ def test_a_shuffle_ends_if_rows_are_dropped_meanwhile(client: Client, place: UPa
     def start(_: Progress) -> None:
         lake = open_lake(str(place))
         if not lake["tokens"].epoch:
-            start_epoch(lake, {}, lambda table, *_: maintenance_record(table, "epoch"))
+            epoch = Change(action="epoch", generation=1)
+            with hold_job(JobIdentity(lake=str(place), kind="repair")) as job:
+                start_epoch(lake, {}, lambda table, *_: job.record_on(table, epoch))
 
     with pytest.raises(MismatchError, match="dropped or rebuilt rows"):
         shuffle(str(place), settings=TINY_BUCKETS, cluster=client, on_progress=start)
@@ -339,7 +342,7 @@ def test_an_interrupted_start_of_an_epoch_is_refused(client: Client, place: UPat
     add_tokens(str(place), SMALL)
     shuffled(place, client)
     lake = open_lake(str(place))
-    lake["tokens_shuffled"].drop(Drop(), lambda _: {}, epoch=1)
+    lake["tokens_shuffled"].drop(Drop(), lambda *_: None, epoch=1)
     with pytest.raises(MismatchError, match="dropping rows") as error:
         shuffled(place, client)
     assert "etl run" in str(error.value)

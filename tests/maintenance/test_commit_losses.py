@@ -257,7 +257,7 @@ def test_a_row_that_is_there_twice_is_found(recipe: Recipe) -> None:
     writer = DataFileWriter(table.url, LOSSES, SPECS["losses"].layout, name="b" * 32)
     writer.append(table.dataset().to_table().slice(0, 3))
     ledger = Ledger(table.url, fingerprint=FINGERPRINT)
-    record = read_record(table).model_dump(mode="json")
+    record = read_record(table)
     ledger.commit([LedgerEntry("b" * 32, writer.close())], lambda *_: record)
     (problem,) = verify(str(recipe.lake))
     assert problem.what.startswith("3 rows repeat a part of a document")

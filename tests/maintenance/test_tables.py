@@ -49,7 +49,7 @@ def scores(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> Table:
     ledger.create(SCHEMA, SCORES.layout)
     assert ledger.table is not None
     file = write_file(ledger.table, "a")
-    ledger.commit([LedgerEntry("a" * 32, [file])], lambda _, __: {})
+    ledger.commit([LedgerEntry("a" * 32, [file])], lambda _, __: None)
     return ledger.table
 
 

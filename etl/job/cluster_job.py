@@ -1,0 +1,52 @@
+"""Hold a job that computes on a cluster and commits to a lake: its client, its lease, its checks."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from distributed import Client
+
+from etl.compute.cluster import Cluster, connect
+from etl.compute.connect import raise_if_scheduler_lost
+from etl.compute.worker_versions import WorkerVersions
+from etl.lake.jobs import Job, JobIdentity, hold_job
+from etl.lake.run_state import RunState
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterJob(Job):
+    """A running job with workers, whose versions it compares with its own before each commit."""
+
+    client: Client
+    time_limit: float | None  # seconds per unit of work
+    versions: tuple[tuple[str, str], ...]  # of the workers; empty if they are those of this process
+
+
+@contextmanager
+def hold_cluster_job(
+    identity: JobIdentity,
+    cluster: Cluster | Client | str | None,
+    *,
+    num_bytes: int,
+    on_client: Callable[[Client], None] | None = None,
+    state: Callable[[], RunState | None] = lambda: None,
+) -> Iterator[ClusterJob]:
+    """Connect to a cluster and hold a job inside a ``with`` block, as ``hold_job`` does.
+
+    ``num_bytes`` of input will be read. Raises ClusterError if the cluster cannot be used, if a worker has
+    other versions, or for the errors that Dask raises when its scheduler is lost.
+    """
+    with connect(cluster, num_bytes) as (client, time_limit):
+        if on_client is not None:
+            on_client(client)
+        with hold_job(identity, state) as job, raise_if_scheduler_lost(client):
+            versions = WorkerVersions(client)
+            versions.check()
+            yield ClusterJob(
+                identity=identity,
+                lease=job.lease,
+                checks=(versions.check,),
+                client=client,
+                time_limit=time_limit,
+                versions=versions.expected,
+            )

@@ -1,0 +1,82 @@
+"""The tables of a shuffle: ``tokens``, whose rows it adds, and ``tokens_shuffled``."""
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+from etl import storage
+from etl.delta.table import Table
+from etl.errors import MismatchError, TableError
+from etl.job.shuffle_plan import new_files
+from etl.lake.epochs import current_epoch
+from etl.lake.ledger import Ledger, find_ledger, open_ledger
+from etl.lake.open_table import find_table
+from etl.lake.shuffled_table import ShuffledTable, seed_of
+from etl.lake.table_specs import SHUFFLED
+
+
+@dataclass(frozen=True)
+class ShuffleTables:
+    """The tables of a shuffle at the versions that were the newest when they were opened."""
+
+    tokens: Ledger
+    shuffled: ShuffledTable
+
+    @classmethod
+    def open(cls, lake: str, *, seed: int | None, rebuild: bool) -> Self:
+        """Open the newest versions; ``seed`` is by default that of the table, or 0.
+
+        Raises TableError if the lake has no tokens, MismatchError if the table has another seed and is not
+        rebuilt, or if another process drops rows.
+        """
+        table = find_table(storage.join(lake, "tokens"))
+        if table is None:
+            raise TableError(
+                "the lake has no table tokens",
+                where=lake,
+                hint="check the URL, and run a recipe that ends with `tokenize`",
+            )
+        current_epoch(lake)  # raises if rows are being dropped
+        is_empty = next(table.files("path", by=()), None) is None
+        no_rows = Ledger(table.url, fingerprint="", table=table) if is_empty else None
+        tokens = find_ledger(table) or no_rows or open_ledger(table)
+        if (changes := tokens.foreign_changes()) is not None:
+            raise changes.error(table.url)
+        url = storage.join(lake, SHUFFLED.name)
+        existing = find_table(url)
+        recorded = seed_of(existing)
+        if seed is not None and recorded not in (None, seed) and not rebuild:
+            raise MismatchError(
+                f"the table was shuffled with seed {recorded}, not {seed}",
+                where=url,
+                hint=f"pass --rebuild to shuffle it again, or --seed {recorded} to add new rows",
+            )
+        seed = (recorded or 0) if seed is None else seed
+        return cls(tokens, ShuffledTable(tokens, seed=seed, table=existing))
+
+    def newest(self) -> Self:
+        """Return the newest versions; raise MismatchError if rows were dropped since these were opened."""
+        self.tokens.refresh()
+        shuffled = ShuffledTable(self.tokens, seed=self.shuffled.seed)
+        if not shuffled.fits or shuffled.ledger.epoch != self.tokens.epoch:
+            raise self.tokens.other_epoch()
+        return replace(self, shuffled=shuffled)
+
+    @property
+    def tokens_table(self) -> Table:
+        """The table ``tokens``."""
+        assert self.tokens.table is not None
+        return self.tokens.table
+
+    def bytes_to_shuffle(self, *, rebuild: bool) -> int | None:
+        """Return the bytes of the tokens to shuffle; None if nothing is to be done."""
+        begins = rebuild or not self.shuffled.fits
+        first = 0 if begins else self.shuffled.tokens_version
+        files = list(new_files(self.tokens_table, first))
+        return 4 * sum(file.tokens for file in files) if files or begins else None
+
+    def total(self, column: str) -> int:
+        """Return the sum of a column of the data files of ``tokens_shuffled``."""
+        table = self.shuffled.ledger.table
+        assert table is not None
+        files = table.data_files()
+        return sum(files[column].to_pylist()) if files.num_rows else 0
