@@ -40,9 +40,9 @@ def submit(  # noqa: PLR0913 - one parameter per option
     The driver is a Job: it is started again if it fails, and then continues. `etl logs FILE -f` shows what
     it prints, `etl cluster status FILE` whether it has ended.
     """
-    from etl.job.submit import is_shipped
     from etl.job.submit import submit as submit_recipe
     from etl.recipe.variables import expand_setting
+    from etl.recipe.yaml_file import is_shipped
 
     loaded = options.load_recipe(
         recipe, sources=sources, lake=lake, settings=settings, env=env, no_python=no_python

@@ -15,6 +15,7 @@ from etl.compute.kubernetes.resources import CLUSTER_KEY, RECIPE_FOLDER
 from etl.compute.request import ignore
 from etl.errors import ClusterError, RecipeError
 from etl.recipe.recipe import Recipe
+from etl.recipe.yaml_file import is_shipped
 from etl.stages.base import Stage, map_strings
 from etl.storage.file_sets import FileSet
 
@@ -69,11 +70,6 @@ def submit(
     return control.start_driver(
         settings, package.arguments, package.contents, package.paths, report
     )
-
-
-def is_shipped(recipe: str) -> bool:
-    """Return whether the argument of a command is the name of a shipped recipe."""
-    return recipe in pipelines.list_recipes() and not Path(recipe).is_file()
 
 
 def pack(

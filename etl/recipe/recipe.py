@@ -113,7 +113,7 @@ class Recipe(Settings):
         names environment variables that paths may contain as ``${NAME}``; HOME and those whose names begin
         with ``TOKENLAKE_`` are always allowed. Raises RecipeError with file and line.
         """
-        return cls._from_file(RecipeFile.read(path), settings, env)
+        return cls._from_file(RecipeFile.find(path), settings, env)
 
     @classmethod
     def of(

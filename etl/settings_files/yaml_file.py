@@ -1,19 +1,23 @@
-"""Read YAML: values with their line numbers, within limits that bound time and memory.
+"""Read files of settings: YAML within limits that bound time and memory, and values with their lines.
 
 A file has at most 1 MiB, 100,000 values (those repeated by aliases included) and 100 levels of nesting. A
 value that is not text (a number, a date) has at most 100 characters: Python takes minutes for numbers of a
 million digits. An integer has 64 bits. A recipe at these limits is read in 6 s (measured).
 """
 
+import os
 import sys
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import yaml
+from pydantic import ValidationError
 
-from etl.errors import RecipeError
+from etl.errors import RecipeError, TokenlakeError, nearest_names
+from etl.settings_files.settings import Settings
+from etl.settings_files.validation_errors import explain_errors
 
 _MAX_BYTES = 1 << 20  # of a file; the shipped recipes have 3 KB
 _MAX_NODES = 100_000  # values in a file, counting those repeated by aliases
@@ -31,32 +35,59 @@ class Template(str):
     where: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class FileKind:
+    """A kind of settings file: its name in messages, what to write in one, and the error to raise."""
+
+    noun: str
+    hint: str
+    error: type[TokenlakeError] = RecipeError
+
+
+Model = TypeVar("Model", bound=Settings)
+
+
+def read_settings(model: type[Model], path: str | os.PathLike[str], kind: FileKind) -> Model:
+    """Read a file and validate it; raise the error of its kind with file and line, key and value."""
+    try:
+        file = YamlFile.read(path, kind)
+        try:
+            return model.model_validate(file.data)
+        except ValidationError as error:
+            raise explain_errors(error, file.locate, model.names_in) from error
+    except RecipeError as error:
+        raise kind.error(error.what, where=error.where, hint=error.hint) from error
+
+
 class YamlFile:
     """The data of a YAML file, with the line of each value for errors."""
 
-    def __init__(self, path: Path, root: yaml.MappingNode, data: dict[str, Any]) -> None:
-        self.path = path
-        self.folder = path.parent.absolute()
+    def __init__(
+        self, where: str, folder: Path, root: yaml.MappingNode, data: dict[str, Any]
+    ) -> None:
+        self.folder = folder
         self.data = data
+        self._where = where
         self._root = root
 
     @classmethod
-    def parse(cls, file: Path, *, noun: str, hint: str) -> Self:
-        """Read a file; ``noun`` names what it should be, and ``hint`` is for one that is not a mapping.
+    def read(
+        cls, path: str | os.PathLike[str], kind: FileKind, *, names: Iterable[str] = ()
+    ) -> Self:
+        """Read a file; ``names`` are what could be given in place of its path.
 
         Raises RecipeError if the file is missing, exceeds a limit or is not a YAML mapping, or if a key is
         repeated.
         """
-        try:
-            if file.stat().st_size > _MAX_BYTES:
-                raise RecipeError(f"{noun} has at most {_MAX_BYTES} bytes", where=str(file))
-            text = file.read_text("utf-8")
-        except (OSError, ValueError) as error:
-            raise RecipeError(f"cannot be read ({error})", where=str(file)) from error
-        root = _compose(text, str(file), has_lines=True)
+        where = f"{kind.noun} {os.fspath(path)}"
+        file, text = _read_text(path, where, kind, names)
+        root = _compose(text, where, has_lines=True)
         if not isinstance(root, yaml.MappingNode):
-            raise RecipeError(f"{noun} must be a mapping", where=str(file), hint=hint)
-        return cls(file, root, _Loader.data(root, str(file), has_lines=True))
+            is_empty = root is None or root.value == ""
+            what = "is empty" if is_empty else "must be a mapping"
+            raise RecipeError(what, where=where, hint=kind.hint)
+        data = _Loader.data(root, where, has_lines=True)
+        return cls(where, file.parent.absolute(), root, data)
 
     @classmethod
     def of(cls, data: Mapping[str, Any], where: str) -> Self:
@@ -65,9 +96,9 @@ class YamlFile:
         text = yaml.safe_dump(dict(data), default_flow_style=True, width=sys.maxsize)
         root = yaml.compose(text, Loader=_LOADER)
         assert isinstance(root, yaml.MappingNode)
-        return cls(Path(where), root, dict(data))
+        return cls(where, Path.cwd(), root, dict(data))
 
-    def line(self, location: Sequence[str | int]) -> int:
+    def _line(self, location: Sequence[str | int]) -> int:
         """Return the line of a value, or of its nearest parent that is in the file."""
         node: yaml.Node = self._root
         line = node.start_mark.line
@@ -84,13 +115,35 @@ class YamlFile:
 
     def locate(self, location: Sequence[str | int]) -> str:
         """Return the file and the line of a value, for errors."""
-        return f"{self.path}:{self.line(location)}"
+        return f"{self._where}:{self._line(location)}"
 
 
 def read_value(text: str, where: str) -> Any:
     """Return a value of YAML, such as that of a setting; raise RecipeError with ``where`` if invalid."""
     root = _compose(text, where, has_lines=False)
     return None if root is None else _Loader.data(root, where, has_lines=False)
+
+
+def _read_text(
+    path: str | os.PathLike[str], where: str, kind: FileKind, names: Iterable[str]
+) -> tuple[Path, str]:
+    """Return a file, which may be a pipe, and its text; ``names`` are similar ones for errors."""
+    file = Path(path)
+    try:
+        file = file.expanduser()
+        with file.open("rb") as stream:
+            content = stream.read(_MAX_BYTES + 1)
+        if len(content) > _MAX_BYTES:
+            raise RecipeError(f"is larger than {_MAX_BYTES} bytes", where=where)
+        return file, content.decode()
+    except FileNotFoundError as error:
+        siblings = (sibling.name for sibling in file.parent.glob("*.y*ml"))
+        hint = nearest_names(file.name, sorted([*siblings, *names])) or kind.hint
+        raise RecipeError("not found", where=where, hint=hint) from error
+    except IsADirectoryError as error:
+        raise RecipeError("is a folder", where=where, hint=kind.hint) from error
+    except (OSError, RuntimeError, ValueError) as error:
+        raise RecipeError(f"cannot be read ({error})", where=where) from error
 
 
 def _compose(text: str, where: str, *, has_lines: bool) -> yaml.Node | None:
@@ -164,16 +217,18 @@ def _check_size(root: yaml.Node, file: str, *, has_lines: bool) -> None:
 def _check_values(root: yaml.Node, file: str, *, has_lines: bool) -> None:
     """Refuse repeated keys, and numbers and dates that are too long."""
     for node in _nodes(root):
-        where = _at(file, node.start_mark.line, has_lines=has_lines)
         if isinstance(node, yaml.MappingNode):
-            keys = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
-            if keys and (most := keys.most_common(1)[0])[1] > 1:
-                raise RecipeError(f"the key {_shown(most[0])} occurs twice", where=where)
+            seen: set[str] = set()
+            for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+                if key.value in seen:
+                    where = _at(file, key.start_mark.line, has_lines=has_lines)
+                    raise RecipeError(f"the key {_shown(key.value)} occurs twice", where=where)
+                seen.add(key.value)
         elif _is_long_number(node):
             raise RecipeError(
                 f"{_shown(node.value)} has {len(node.value)} characters; a value that is not text "
                 f"has at most {_MAX_NUMBER_CHARS}",
-                where=where,
+                where=_at(file, node.start_mark.line, has_lines=has_lines),
                 hint="put quotes around it if it is text",
             )
 
@@ -214,7 +269,7 @@ class _Loader(yaml.SafeLoader):
         except yaml.MarkedYAMLError as error:
             line = error.problem_mark.line if error.problem_mark else 0
             where = _at(file, line, has_lines=has_lines)
-            raise RecipeError(f"not a recipe: {error.problem}", where=where) from error
+            raise RecipeError(f"invalid YAML: {error.problem}", where=where) from error
         finally:
             loader.dispose()
 

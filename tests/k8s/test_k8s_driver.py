@@ -309,8 +309,8 @@ def test_an_error_is_a_json_line_too(folder: Path) -> None:
     result = etl("run", "missing.yaml", "--log-format", "json")
     assert result.exit_code == 1
     (event,) = [json.loads(line) for line in result.stderr.splitlines()]
-    assert (event["event"], event["what"]) == ("error", "recipe file not found")
-    assert event["where"] == "missing.yaml"
+    assert (event["event"], event["what"]) == ("error", "not found")
+    assert event["where"] == "recipe missing.yaml"
 
 
 def test_a_wrong_number_of_workers_is_a_usage_error() -> None:
