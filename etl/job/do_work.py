@@ -32,13 +32,14 @@ def do_work(
     start: Start,
     cluster: Cluster | Client | None,
     *,
+    time_limit: float,
     on_progress: Callable[[Progress], None] | None,
     on_client: Callable[[Client], None] | None,
     on_status: Callable[[str], None],
 ) -> None:
     """Do the work that was planned; raises as ``run`` does."""
     recipe = start.plan.recipe
-    with connect(cluster, start.plan.planned_bytes) as (client, time_limit):
+    with connect(cluster, start.plan.planned_bytes) as client:
         if on_client is not None:
             on_client(client)
         storage.check_conditional_writes(str(recipe.lake))

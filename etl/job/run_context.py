@@ -22,7 +22,7 @@ class RunContext:
     ledgers: Mapping[Step, Ledger]
     commits: RunCommits
     client: Client
-    time_limit: float | None  # seconds per unit of work
+    time_limit: float  # seconds per unit of work
     tracker: RunTracker = field(default_factory=RunTracker)
     files: ShippedFiles = NO_FILES
     on_progress: Callable[[Progress], None] | None = None

@@ -28,6 +28,7 @@ from distributed import Client
 from etl import schemas, storage
 from etl.compute.cluster import Cluster, connect
 from etl.compute.connect import raise_if_scheduler_lost
+from etl.compute.time_limit import TIME_LIMIT
 from etl.compute.versions import library_versions
 from etl.compute.worker_versions import WorkerVersions
 from etl.delta.data_file import DataFile
@@ -105,10 +106,10 @@ def shuffle(
     num_bytes = job.planned_bytes()
     if num_bytes is None:
         return job.report()
-    with connect(cluster, num_bytes) as (client, time_limit):
+    with connect(cluster, num_bytes) as client:
         if on_client is not None:
             on_client(client)
-        job.client, job.time_limit = client, time_limit
+        job.client = client
         job.on_progress = on_progress or job.on_progress
         storage.check_conditional_writes(job.lake)
         with leases.hold_lease(job.lake, "shuffle") as lease, raise_if_scheduler_lost(client):
@@ -139,7 +140,7 @@ class _Shuffle:
     """One call of ``shuffle``: the tables, and what was added to them."""
 
     client: Client
-    time_limit: float | None
+    time_limit = TIME_LIMIT
 
     def __init__(self, lake: str, settings: ShuffleSettings) -> None:
         self.lake = lake

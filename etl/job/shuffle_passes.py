@@ -27,7 +27,7 @@ class Runner(Protocol):
     """What a pass needs of a job: where it computes, and to whom it reports progress."""
 
     client: Client
-    time_limit: float | None  # seconds per unit of work
+    time_limit: float  # seconds per unit of work
     on_progress: Callable[[Progress], None]
 
 

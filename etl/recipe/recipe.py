@@ -117,10 +117,25 @@ class Recipe(Settings):
 
     @classmethod
     def of(
-        cls, recipe: "Recipe | str | os.PathLike[str]", *, env: Collection[str] = ()
+        cls,
+        recipe: "Recipe | str | os.PathLike[str]",
+        *,
+        settings: Sequence[str] = (),
+        env: Collection[str] = (),
     ) -> "Recipe":
-        """Return a recipe as it is, or ``load`` that of a path or name."""
-        return recipe if isinstance(recipe, Recipe) else cls.load(recipe, env=env)
+        """Return a recipe with settings overridden, or ``load`` that of a path or name."""
+        if not isinstance(recipe, Recipe):
+            return cls.load(recipe, settings=settings, env=env)
+        return recipe.with_settings(settings, env=env) if settings else recipe
+
+    def with_settings(self, settings: Sequence[str], *, env: Collection[str] = ()) -> "Recipe":
+        """Return the recipe with settings overridden, as ``load`` does it.
+
+        >>> recipe = Recipe(name="demo", source={"path": "a.jsonl"}, stages=["c4"])
+        >>> recipe.with_settings(["seed=5"]).seed
+        5
+        """
+        return self._from_file(RecipeFile.of(self._written(), self.name), settings, env)
 
     @classmethod
     def recorded(
@@ -256,13 +271,17 @@ class Recipe(Settings):
 
     def to_yaml(self) -> str:
         """Return the recipe as YAML; ``Recipe.load`` reads it back as an equal recipe."""
+        text = yaml.safe_dump(self._written(), sort_keys=False)
+        return text.replace("${", "$${")  # a literal dollar sign
+
+    def _written(self) -> dict[str, Any]:
+        """Return the data of a file with the recipe."""
         fields = self.model_dump(mode="json", exclude_defaults=True, exclude={"stages"})
         stages = []
         for stage in self.stages:
             settings = stage.model_dump(mode="json", exclude_defaults=True, exclude={"kind"})
             stages.append({stage.kind: settings} if settings else stage.kind)
-        text = yaml.safe_dump({**fields, "stages": stages}, sort_keys=False)
-        return text.replace("${", "$${")  # a literal dollar sign
+        return {**fields, "stages": stages}
 
     def _stages_of(self, phase: Phase) -> tuple[Stage, ...]:
         return tuple(stage for stage in self.stages if stage.phase == phase)

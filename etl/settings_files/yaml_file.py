@@ -7,10 +7,11 @@ million digits. An integer has 64 bits. A recipe at these limits is read in 6 s 
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import yaml
 from pydantic import ValidationError
@@ -26,6 +27,16 @@ _MAX_NUMBER_CHARS = 100
 _SHOWN_CHARS = 60
 _TEXT = "tag:yaml.org,2002:str"
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast
+
+
+class _Mark(Protocol):
+    """A position in YAML, of the parser in C or in Python."""
+
+    line: int
+
+
+_At = Callable[[_Mark | None], str]
+"""Returns where a mark is, for errors."""
 
 
 class Template(str):
@@ -81,12 +92,10 @@ class YamlFile:
         """
         where = f"{kind.noun} {os.fspath(path)}"
         file, text = _read_text(path, where, kind, names)
-        root = _compose(text, where, has_lines=True)
+        root, data = _load(text, partial(_line_of, where))
         if not isinstance(root, yaml.MappingNode):
-            is_empty = root is None or root.value == ""
-            what = "is empty" if is_empty else "must be a mapping"
+            what = "is empty" if data is None else "must be a mapping"
             raise RecipeError(what, where=where, hint=kind.hint)
-        data = _Loader.data(root, where, has_lines=True)
         return cls(where, file.parent.absolute(), root, data)
 
     @classmethod
@@ -98,30 +107,25 @@ class YamlFile:
         assert isinstance(root, yaml.MappingNode)
         return cls(where, Path.cwd(), root, dict(data))
 
-    def _line(self, location: Sequence[str | int]) -> int:
-        """Return the line of a value, or of its nearest parent that is in the file."""
+    def locate(self, location: Sequence[str | int]) -> str:
+        """Return the file and the line of a value, or of its nearest parent that is there, for errors."""
         node: yaml.Node = self._root
-        line = node.start_mark.line
+        mark = node.start_mark
         for part in location:
             if isinstance(node, yaml.SequenceNode) and isinstance(part, int):
                 node = node.value[part]
-                line = node.start_mark.line
+                mark = node.start_mark
             elif isinstance(node, yaml.MappingNode):
                 for key, value in node.value:
                     if key.value == str(part):
-                        line, node = key.start_mark.line, value
+                        mark, node = key.start_mark, value
                         break
-        return line + 1
-
-    def locate(self, location: Sequence[str | int]) -> str:
-        """Return the file and the line of a value, for errors."""
-        return f"{self._where}:{self._line(location)}"
+        return _line_of(self._where, mark)
 
 
 def read_value(text: str, where: str) -> Any:
     """Return a value of YAML, such as that of a setting; raise RecipeError with ``where`` if invalid."""
-    root = _compose(text, where, has_lines=False)
-    return None if root is None else _Loader.data(root, where, has_lines=False)
+    return _load(text, lambda _mark: where)[1]
 
 
 def _read_text(
@@ -146,27 +150,26 @@ def _read_text(
         raise RecipeError(f"cannot be read ({error})", where=where) from error
 
 
-def _compose(text: str, where: str, *, has_lines: bool) -> yaml.Node | None:
-    """Parse YAML within the limits."""
+def _load(text: str, at: _At) -> tuple[yaml.Node | None, Any]:
+    """Parse YAML within the limits; return its root and its data."""
     try:
-        _check_events(text, where, has_lines=has_lines)
+        _check_events(text, at)
         root: yaml.Node | None = yaml.compose(text, Loader=_LOADER)
+        if root is None:
+            return None, None
+        _check_size(root, at)
+        _check_values(root, at)
+        return root, _Loader.data(root, at)
     except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line if error.problem_mark else 0
-        what = f"invalid YAML: {error.problem}"
-        has_tab = "\t" in text.splitlines()[line] if line < len(text.splitlines()) else False
-        hint = "indent with spaces: YAML does not allow tabs" if has_tab else None
-        where = _at(where, line, has_lines=has_lines)
-        raise RecipeError(what, where=where, hint=hint) from error
+        mark, what = error.problem_mark, f"invalid YAML: {error.problem}"
+        line = text.splitlines()[mark.line :][:1] if mark else []
+        hint = "indent with spaces: YAML does not allow tabs" if "\t" in "".join(line) else None
+        raise RecipeError(what, where=at(mark), hint=hint) from error
     except (yaml.YAMLError, ValueError) as error:
-        raise RecipeError(f"cannot be read ({error})", where=where) from error
-    if root is not None:
-        _check_size(root, where, has_lines=has_lines)
-        _check_values(root, where, has_lines=has_lines)
-    return root
+        raise RecipeError(f"cannot be read ({error})", where=at(None)) from error
 
 
-def _check_events(text: str, where: str, *, has_lines: bool) -> None:
+def _check_events(text: str, at: _At) -> None:
     """Refuse too many values and too deep nesting, before there are objects for them."""
     count = depth = 0
     for event in yaml.parse(text, Loader=_LOADER):
@@ -175,18 +178,17 @@ def _check_events(text: str, where: str, *, has_lines: bool) -> None:
         depth -= isinstance(event, yaml.CollectionEndEvent)
         if count <= _MAX_NODES and depth <= _MAX_DEPTH:
             continue
-        line = event.start_mark.line if event.start_mark else 0
-        place = _at(where, line, has_lines=has_lines)
+        where = at(event.start_mark)
         if depth > _MAX_DEPTH:
-            raise RecipeError(f"more than {_MAX_DEPTH} levels of nesting", where=place)
+            raise RecipeError(f"more than {_MAX_DEPTH} levels of nesting", where=where)
         raise RecipeError(
             f"more than {_MAX_NODES} values",
-            where=place,
+            where=where,
             hint="keep long lists in a file that a stage names, such as the hosts of url",
         )
 
 
-def _check_size(root: yaml.Node, file: str, *, has_lines: bool) -> None:
+def _check_size(root: yaml.Node, at: _At) -> None:
     """Refuse values that contain themselves, and aliases that expand to too many values."""
     sizes: dict[int, int] = {}  # node -> number of values in it; 0 while it is being counted
 
@@ -199,7 +201,7 @@ def _check_size(root: yaml.Node, file: str, *, has_lines: bool) -> None:
                 children = [child for pair in node.value for child in pair]
             count = sizes[id(node)] = 1 + sum(map(size, children))
         if not 0 < count <= _MAX_NODES:
-            where = _at(file, node.start_mark.line, has_lines=has_lines)
+            where = at(node.start_mark)
             if count == 0:
                 raise RecipeError("a value contains itself through an alias", where=where)
             raise RecipeError(
@@ -211,24 +213,24 @@ def _check_size(root: yaml.Node, file: str, *, has_lines: bool) -> None:
     try:
         size(root)
     except RecursionError as error:  # through aliases
-        raise RecipeError("its values are nested too deeply", where=file) from error
+        raise RecipeError("its values are nested too deeply", where=at(None)) from error
 
 
-def _check_values(root: yaml.Node, file: str, *, has_lines: bool) -> None:
+def _check_values(root: yaml.Node, at: _At) -> None:
     """Refuse repeated keys, and numbers and dates that are too long."""
     for node in _nodes(root):
         if isinstance(node, yaml.MappingNode):
             seen: set[str] = set()
             for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
                 if key.value in seen:
-                    where = _at(file, key.start_mark.line, has_lines=has_lines)
-                    raise RecipeError(f"the key {_shown(key.value)} occurs twice", where=where)
+                    what = f"the key {_shown(key.value)} occurs twice"
+                    raise RecipeError(what, where=at(key.start_mark))
                 seen.add(key.value)
         elif _is_long_number(node):
             raise RecipeError(
                 f"{_shown(node.value)} has {len(node.value)} characters; a value that is not text "
                 f"has at most {_MAX_NUMBER_CHARS}",
-                where=_at(file, node.start_mark.line, has_lines=has_lines),
+                where=at(node.start_mark),
                 hint="put quotes around it if it is text",
             )
 
@@ -257,25 +259,20 @@ def _nodes(root: yaml.Node) -> Iterator[yaml.Node]:
 class _Loader(yaml.SafeLoader):
     """PyYAML's safe loader for nodes that are composed already; it makes a Template of text with ``${``."""
 
-    _file: str
-    _has_lines: bool
+    _at: _At
 
     @classmethod
-    def data(cls, root: yaml.Node, file: str, *, has_lines: bool) -> Any:
+    def data(cls, root: yaml.Node, at: _At) -> Any:
         loader = cls("")
-        loader._file, loader._has_lines = file, has_lines
+        loader._at = at
         try:
             return loader.construct_document(root)
-        except yaml.MarkedYAMLError as error:
-            line = error.problem_mark.line if error.problem_mark else 0
-            where = _at(file, line, has_lines=has_lines)
-            raise RecipeError(f"invalid YAML: {error.problem}", where=where) from error
         finally:
             loader.dispose()
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: FBT001, FBT002
         """Return the value of a node; raise RecipeError with its line if PyYAML cannot construct it."""
-        where = _at(self._file, node.start_mark.line, has_lines=self._has_lines)
+        where = self._at(node.start_mark)
         try:
             value = super().construct_object(node, deep)
         except (yaml.YAMLError, RecipeError):
@@ -291,8 +288,8 @@ class _Loader(yaml.SafeLoader):
         return value
 
 
-def _at(file: str, line: int, *, has_lines: bool) -> str:
-    return f"{file}:{line + 1}" if has_lines else file
+def _line_of(file: str, mark: _Mark | None) -> str:
+    return f"{file}:{mark.line + 1 if mark else 1}"
 
 
 def _shown(value: object) -> str:
