@@ -43,16 +43,16 @@ def run(  # noqa: PLR0913 - one parameter for each option and event
 ) -> RunReport:
     """Do the remaining work of a recipe and return a report.
 
-    ``recipe`` is a recipe, its file, or the name of a shipped one; ``settings`` and ``env`` are those of
-    ``Recipe.load``. ``cluster`` is the cluster to use, its
-    address (``tcp://...``, ``k8s:FILE``) or an existing client; by default this machine, see ``Cluster``. No
-    cluster is started, and Dask is not imported, if nothing remains to be done. With ``limit`` or ``share``,
-    the run is a new trial on a part of the input, see ``make_trial``. Input that cannot be read, or a split
-    that takes longer than ``time_limit`` seconds, is
-    quarantined: the run continues, and the report is not ``ok``. ``on_progress`` is called when a unit of
-    work is done and, in another thread, while workers run long ones. ``on_status`` is called with a line when
-    the input is listed, when workers start, and (in another thread) while they compile kernels. By default, a
-    notebook shows both.
+    ``recipe`` is a recipe, its file, or the name of a shipped one, with the ``settings`` and ``env`` of
+    ``Recipe.load``. ``cluster`` is the cluster to use, its address (``tcp://...``, ``k8s:FILE``) or an
+    existing client; by default this machine, see ``Cluster``. No cluster is started, and Dask is not
+    imported, if nothing remains to be done. With ``limit`` or ``share``, the run is a new trial on a part of
+    the input, see ``make_trial``. Input that cannot be read, and splits that take longer than ``time_limit``
+    seconds, are quarantined: the run continues, and the report is not ``ok``.
+
+    ``on_progress`` is called when a unit of work is done and, in another thread, while workers run long ones.
+    ``on_status`` is called with a line when the input is listed, when workers start, and (in another thread)
+    while they compile kernels. By default, a notebook shows both.
 
     Raises the errors of ``make_plan``, SourceError if a column is missing in the files of a format before any
     was read, ClusterError if the scheduler is lost or a worker cannot run the recipe, WriteError if the lake

@@ -1,7 +1,9 @@
 """`Api`: read and write the resources of a namespace through the API server, with kr8s.
 
 A thread runs the event loop of kr8s, so that the rest of the library stays synchronous and a forwarded port
-works for as long as the API is open.
+works for as long as the API is open. The PortForward of kr8s 0.20.15 is not used: it sends requests without a
+pause when a pod is gone, prints a traceback when a client is lost, and from Python 3.12 does not end while a
+connection is open (``tests/k8s/test_port_forward.py`` has these cases).
 """
 
 import asyncio
