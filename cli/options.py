@@ -213,6 +213,12 @@ def options_of(
     return decorate
 
 
+def check_part(limit: int | None, share: float | None) -> None:
+    """Raise BadParameter if a trial is described in two ways."""
+    if limit is not None and share is not None:
+        raise typer.BadParameter("give --limit or --share, not both")
+
+
 def load_recipe(
     recipe: str,
     settings: list[str],

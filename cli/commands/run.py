@@ -97,6 +97,7 @@ def run(  # noqa: PLR0913 - one parameter per option
     from etl.job.run import run as run_recipe
 
     wanted = options.parse_workers(workers)
+    options.check_part(limit, share)
     changes = options.settings_of(sources, lake, settings)
     with run_lines(sys.stderr, log_format) as progress:
         loaded = options.load_recipe(

@@ -33,6 +33,8 @@ def submit(  # noqa: PLR0913 - one parameter per option that is not passed on
     env: list[str] | None,
     cluster: str,
     workers: str | None,
+    limit: int | None,
+    share: float | None,
     no_python: bool,
     log_format: str,
     **work: Any,
@@ -46,6 +48,7 @@ def submit(  # noqa: PLR0913 - one parameter per option that is not passed on
     from etl.job.submit import submit as submit_recipe
 
     wanted = options.parse_workers(workers)
+    options.check_part(limit, share)
     changes = options.settings_of(sources, lake, settings)
     options.load_recipe(recipe, changes, env=env, no_python=no_python)  # warns
     arguments = ["--no-python"] if no_python else []
@@ -56,6 +59,8 @@ def submit(  # noqa: PLR0913 - one parameter per option that is not passed on
             cluster=Cluster(cluster, workers=wanted, report=progress.note),
             settings=changes,
             env=env or (),
+            limit=limit,
+            share=share,
             arguments=arguments,
             **work,
         )

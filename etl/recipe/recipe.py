@@ -126,16 +126,9 @@ class Recipe(Settings):
         """Return a recipe with settings overridden, or ``load`` that of a path or name."""
         if not isinstance(recipe, Recipe):
             return cls.load(recipe, settings=settings, env=env)
-        return recipe.with_settings(settings, env=env) if settings else recipe
-
-    def with_settings(self, settings: Sequence[str], *, env: Collection[str] = ()) -> "Recipe":
-        """Return the recipe with settings overridden, as ``load`` does it.
-
-        >>> recipe = Recipe(name="demo", source={"path": "a.jsonl"}, stages=["c4"])
-        >>> recipe.with_settings(["seed=5"]).seed
-        5
-        """
-        return self._from_file(RecipeFile.of(self._written(), self.name), settings, env)
+        if not settings:
+            return recipe
+        return cls._from_file(RecipeFile.of(recipe.written(), recipe.name), settings, env)
 
     @classmethod
     def recorded(
@@ -271,11 +264,11 @@ class Recipe(Settings):
 
     def to_yaml(self) -> str:
         """Return the recipe as YAML; ``Recipe.load`` reads it back as an equal recipe."""
-        text = yaml.safe_dump(self._written(), sort_keys=False)
+        text = yaml.safe_dump(self.written(), sort_keys=False)
         return text.replace("${", "$${")  # a literal dollar sign
 
-    def _written(self) -> dict[str, Any]:
-        """Return the data of a file with the recipe."""
+    def written(self) -> dict[str, Any]:
+        """Return the recipe as the data of a file, without defaults."""
         fields = self.model_dump(mode="json", exclude_defaults=True, exclude={"stages"})
         stages = []
         for stage in self.stages:

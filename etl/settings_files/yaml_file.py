@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import yaml
 from pydantic import ValidationError
@@ -27,16 +27,8 @@ _MAX_NUMBER_CHARS = 100
 _SHOWN_CHARS = 60
 _TEXT = "tag:yaml.org,2002:str"
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast
-
-
-class _Mark(Protocol):
-    """A position in YAML, of the parser in C or in Python."""
-
-    line: int
-
-
-_At = Callable[[_Mark | None], str]
-"""Returns where a mark is, for errors."""
+_At = Callable[[int], str]
+"""Returns where a line is, counted from 0, for errors."""
 
 
 class Template(str):
@@ -110,22 +102,22 @@ class YamlFile:
     def locate(self, location: Sequence[str | int]) -> str:
         """Return the file and the line of a value, or of its nearest parent that is there, for errors."""
         node: yaml.Node = self._root
-        mark = node.start_mark
+        line = node.start_mark.line
         for part in location:
             if isinstance(node, yaml.SequenceNode) and isinstance(part, int):
                 node = node.value[part]
-                mark = node.start_mark
+                line = node.start_mark.line
             elif isinstance(node, yaml.MappingNode):
                 for key, value in node.value:
                     if key.value == str(part):
-                        mark, node = key.start_mark, value
+                        line, node = key.start_mark.line, value
                         break
-        return _line_of(self._where, mark)
+        return _line_of(self._where, line)
 
 
 def read_value(text: str, where: str) -> Any:
     """Return a value of YAML, such as that of a setting; raise RecipeError with ``where`` if invalid."""
-    return _load(text, lambda _mark: where)[1]
+    return _load(text, lambda _line: where)[1]
 
 
 def _read_text(
@@ -161,12 +153,12 @@ def _load(text: str, at: _At) -> tuple[yaml.Node | None, Any]:
         _check_values(root, at)
         return root, _Loader.data(root, at)
     except yaml.MarkedYAMLError as error:
-        mark, what = error.problem_mark, f"invalid YAML: {error.problem}"
-        line = text.splitlines()[mark.line :][:1] if mark else []
-        hint = "indent with spaces: YAML does not allow tabs" if "\t" in "".join(line) else None
-        raise RecipeError(what, where=at(mark), hint=hint) from error
+        line = error.problem_mark.line if error.problem_mark else 0
+        has_tab = "\t" in "".join(text.splitlines()[line : line + 1])
+        hint = "indent with spaces: YAML does not allow tabs" if has_tab else None
+        raise RecipeError(f"invalid YAML: {error.problem}", where=at(line), hint=hint) from error
     except (yaml.YAMLError, ValueError) as error:
-        raise RecipeError(f"cannot be read ({error})", where=at(None)) from error
+        raise RecipeError(f"cannot be read ({error})", where=at(0)) from error
 
 
 def _check_events(text: str, at: _At) -> None:
@@ -178,7 +170,7 @@ def _check_events(text: str, at: _At) -> None:
         depth -= isinstance(event, yaml.CollectionEndEvent)
         if count <= _MAX_NODES and depth <= _MAX_DEPTH:
             continue
-        where = at(event.start_mark)
+        where = at(event.start_mark.line if event.start_mark else 0)
         if depth > _MAX_DEPTH:
             raise RecipeError(f"more than {_MAX_DEPTH} levels of nesting", where=where)
         raise RecipeError(
@@ -201,7 +193,7 @@ def _check_size(root: yaml.Node, at: _At) -> None:
                 children = [child for pair in node.value for child in pair]
             count = sizes[id(node)] = 1 + sum(map(size, children))
         if not 0 < count <= _MAX_NODES:
-            where = at(node.start_mark)
+            where = at(node.start_mark.line)
             if count == 0:
                 raise RecipeError("a value contains itself through an alias", where=where)
             raise RecipeError(
@@ -213,7 +205,7 @@ def _check_size(root: yaml.Node, at: _At) -> None:
     try:
         size(root)
     except RecursionError as error:  # through aliases
-        raise RecipeError("its values are nested too deeply", where=at(None)) from error
+        raise RecipeError("its values are nested too deeply", where=at(0)) from error
 
 
 def _check_values(root: yaml.Node, at: _At) -> None:
@@ -224,13 +216,13 @@ def _check_values(root: yaml.Node, at: _At) -> None:
             for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
                 if key.value in seen:
                     what = f"the key {_shown(key.value)} occurs twice"
-                    raise RecipeError(what, where=at(key.start_mark))
+                    raise RecipeError(what, where=at(key.start_mark.line))
                 seen.add(key.value)
         elif _is_long_number(node):
             raise RecipeError(
                 f"{_shown(node.value)} has {len(node.value)} characters; a value that is not text "
                 f"has at most {_MAX_NUMBER_CHARS}",
-                where=at(node.start_mark),
+                where=at(node.start_mark.line),
                 hint="put quotes around it if it is text",
             )
 
@@ -272,7 +264,7 @@ class _Loader(yaml.SafeLoader):
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: FBT001, FBT002
         """Return the value of a node; raise RecipeError with its line if PyYAML cannot construct it."""
-        where = self._at(node.start_mark)
+        where = self._at(node.start_mark.line)
         try:
             value = super().construct_object(node, deep)
         except (yaml.YAMLError, RecipeError):
@@ -288,8 +280,8 @@ class _Loader(yaml.SafeLoader):
         return value
 
 
-def _line_of(file: str, mark: _Mark | None) -> str:
-    return f"{file}:{mark.line + 1 if mark else 1}"
+def _line_of(file: str, line: int) -> str:
+    return f"{file}:{line + 1}"
 
 
 def _shown(value: object) -> str:
