@@ -1,6 +1,6 @@
 """Options that several commands share, with their environment variables, and how they are read."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -190,12 +190,39 @@ def warn(text: str) -> None:
     output.echo(f"warning: {one_line(text)}", err=True)
 
 
-def load_recipe(  # noqa: PLR0913 - one parameter per option
+def options_of(
+    command: Callable[..., None], *, without: Collection[str], **others: Any
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator that gives a command the arguments and options of another one.
+
+    ``without`` names those that it does not have; ``others`` are required ones that differ.
+    """
+    from inspect import Parameter, Signature, signature
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        parameters = [
+            parameter.replace(annotation=others[name], default=Parameter.empty)
+            if name in others
+            else parameter
+            for name, parameter in signature(command).parameters.items()
+            if name not in without
+        ]
+        function.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+        return function
+
+    return decorate
+
+
+def check_part(limit: int | None, share: float | None) -> None:
+    """Raise BadParameter if a trial is described in two ways."""
+    if limit is not None and share is not None:
+        raise typer.BadParameter("give --limit or --share, not both")
+
+
+def load_recipe(
     recipe: str,
+    settings: list[str],
     *,
-    sources: list[str] | None,
-    lake: str | None,
-    settings: list[str] | None,
     env: list[str] | None,
     no_python: bool,
     warn: Callable[[str], None] = warn,
@@ -206,7 +233,7 @@ def load_recipe(  # noqa: PLR0913 - one parameter per option
     """
     from etl.recipe.recipe import Recipe
 
-    loaded = Recipe.load(recipe, settings=settings_of(sources, lake, settings), env=env or ())
+    loaded = Recipe.load(recipe, settings=settings, env=env or ())
     if no_python:
         loaded.without_python()
     for code in loaded.code:

@@ -284,9 +284,9 @@ def _signature(name: str, value: Any) -> str:
     if isinstance(definition, ast.ClassDef):
         methods = [each for each in definition.body if isinstance(each, ast.FunctionDef)]
         parameters = [
-            ast.unparse(each)
+            "*" if ast.unparse(each.annotation) == "KW_ONLY" else ast.unparse(each)
             for each in definition.body
-            if isinstance(each, ast.AnnAssign) and not ast.unparse(each.target).startswith("_")
+            if isinstance(each, ast.AnnAssign) and not re.match(r"_\w", ast.unparse(each.target))
         ]
         for method in methods:
             if method.name == "__init__":

@@ -2,19 +2,24 @@
 
 import ast
 import inspect
+import math
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import fields
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 from distributed import Client
+from typer.main import get_command
 from upath import UPath
 
 import etl
+from etl.cli import app as cli
 from etl.cli.app import COMMANDS
+from etl.errors import TokenlakeError
 from etl.html.card import Card, cards_html
 from etl.html.grid import Grid
 from etl.job.progress import Progress
@@ -42,6 +47,22 @@ WITHOUT = {
     "schema": "is for editors",
 }
 """Commands without a function, with the reason."""
+
+LISTENERS = {"on_progress", "on_client", "on_status"}
+"""Parameters of `etl.run` that `etl.submit` does not have: the driver prints its progress."""
+
+OF_THE_COMMAND = {
+    "sources": "is the setting source.path",
+    "lake": "is the setting lake",
+    "tls": "is a field of Cluster",
+    "workers": "is a field of Cluster",
+    "memory_limit": "is a field of Cluster",
+    "dashboard": "is a field of Cluster",
+    "no_python": "is Recipe.without_python",
+    "log_format": "is about what the command prints",
+    "as_json": "is about what the command prints",
+}
+"""Options of `etl run` that are no parameters of `etl.run`, with the reason."""
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +106,60 @@ def test_a_recipe_runs_by_its_path_and_a_cluster_by_its_address(
     assert not planned.plan.has_work()
     assert planned.sample is None
     assert etl.make_trial(str(file), limit=5).source.limit == 5
+
+
+def test_etl_submit_takes_what_etl_run_takes() -> None:
+    of_run, of_submit = (
+        dict(inspect.signature(function).parameters) for function in (etl.run, etl.submit)
+    )
+    assert {*of_run} - {*of_submit} == LISTENERS
+    assert {*of_submit} - {*of_run} == {"arguments"}  # further ones of the command
+    cluster = of_submit.pop("cluster")
+    assert cluster.default is inspect.Parameter.empty, "a driver does not run on this machine"
+    del of_submit["arguments"]
+    for name, parameter in of_submit.items():
+        assert parameter == of_run[name]
+
+
+def test_etl_run_takes_what_its_command_takes() -> None:
+    command = {option.name for option in get_command(cli.app).commands["run"].params}
+    function = {*inspect.signature(etl.run).parameters}
+    assert command - function == {*OF_THE_COMMAND}
+    assert function - command == LISTENERS
+    in_cluster = {name for name, why in OF_THE_COMMAND.items() if why == "is a field of Cluster"}
+    assert in_cluster <= {field.name for field in fields(etl.Cluster)}
+    kinds = inspect.signature(etl.Cluster).parameters.items()
+    assert all((each.kind is each.KEYWORD_ONLY) == (name != "address") for name, each in kinds)
+
+
+def test_a_run_has_settings_and_may_be_a_trial(
+    process_client: Client, recipe: Recipe, tmp_path: Path
+) -> None:
+    file = tmp_path / "web.yaml"
+    file.write_text(recipe.to_yaml())
+    shown: list[str] = []
+    of_file, of_recipe = (
+        etl.run(
+            each,
+            settings=["name=changed", "gopher_quality.min_words=1000000"],
+            limit=5,
+            cluster=process_client,
+            on_status=shown.append,
+        )
+        for each in (file, recipe)
+    )
+    for report in (of_file, of_recipe):
+        assert (report.recipe, report.lake) == ("changed", f"{recipe.lake}-trial")
+        assert 0 < report.rows <= 5
+        assert report.kept == 0
+    assert f"trial      {recipe.lake}-trial" in shown
+    with pytest.raises(TokenlakeError, match="unknown key 'sead'"):
+        etl.run(recipe, settings=["sead=1"])
+    with pytest.raises(TokenlakeError, match="limit or share, not both"):
+        etl.run(recipe, limit=5, share=0.5)
+    for wrong in ({"limit": 0}, {"share": 2.0}, {"time_limit": 0}, {"time_limit": math.nan}):
+        with pytest.raises(TokenlakeError):
+            etl.run(recipe, **wrong)
 
 
 def test_etl_plan_reports_what_a_run_would_do(recipe: Recipe) -> None:

@@ -54,9 +54,8 @@ def plan(  # noqa: PLR0913 - one parameter per option
     from etl.job.prices import Prices, cost_of
 
     known = Prices.load(prices)
-    loaded = options.load_recipe(
-        recipe, sources=sources, lake=lake, settings=settings, env=env, no_python=no_python
-    )
+    changes = options.settings_of(sources, lake, settings)
+    loaded = options.load_recipe(recipe, changes, env=env, no_python=no_python)
     report = plan_run(
         loaded,
         rebuild=rebuild,

@@ -16,6 +16,21 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 
+def _parse_share(text: str) -> float:
+    """Return the number of a share such as `1%` or `0.01`; raise BadParameter if it is not in (0, 1].
+
+    >>> _parse_share("1%"), _parse_share("0.5")
+    (0.01, 0.5)
+    """
+    try:
+        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 1:
+        raise typer.BadParameter(f"{text!r} is not a share, such as 1%")
+    return value
+
+
 def _time_limit() -> float:
     from etl.compute.time_limit import TIME_LIMIT
 
@@ -59,9 +74,11 @@ def run(  # noqa: PLR0913 - one parameter per option
         ),
     ] = None,
     share: Annotated[
-        str | None,
+        float | None,
         typer.Option(
-            metavar="PERCENT", help="Try it on a part of the text, e.g. 1%, in the lake LAKE-trial."
+            parser=_parse_share,
+            metavar="PERCENT",
+            help="Try it on a part of the text, e.g. 1%, in the lake LAKE-trial.",
         ),
     ] = None,
     rebuild: options.Rebuild = False,
@@ -80,33 +97,29 @@ def run(  # noqa: PLR0913 - one parameter per option
     from etl.job.run import run as run_recipe
 
     wanted = options.parse_workers(workers)
-    part = _parse_share(share)
-    if limit is not None and part is not None:
-        raise typer.BadParameter("give --limit or --share, not both")
+    options.check_part(limit, share)
+    changes = options.settings_of(sources, lake, settings)
     with run_lines(sys.stderr, log_format) as progress:
         loaded = options.load_recipe(
-            recipe,
-            sources=sources,
-            lake=lake,
-            settings=settings,
-            env=env,
-            no_python=no_python,
-            warn=progress.warn,
+            recipe, changes, env=env, no_python=no_python, warn=progress.warn
         )
-        if limit is not None or part is not None:
-            from etl.job.trial import make_trial
-
-            loaded, rebuild = make_trial(loaded, limit=limit, share=part), True
-            progress.note(f"trial      {loaded.lake}")
         try:
             report = run_recipe(
                 loaded,
                 cluster=Cluster(
-                    cluster, wanted, memory_limit, tls, time_limit, progress.note, dashboard
+                    cluster,
+                    workers=wanted,
+                    memory_limit=memory_limit,
+                    tls=tls,
+                    report=progress.note,
+                    dashboard=dashboard,
                 ),
+                limit=limit,
+                share=share,
                 rebuild=rebuild,
                 replace_changed=replace_changed,
                 drop_missing=drop_missing,
+                time_limit=time_limit,
                 on_progress=progress.update,
                 on_client=lambda client: note_dashboard(client, progress.note),
                 on_status=progress.status,
@@ -123,23 +136,6 @@ def run(  # noqa: PLR0913 - one parameter per option
         progress.warn(f"no checkpoint of {table} was written: {error}")
     if not report.ok:
         raise typer.Exit(output.QUARANTINED)
-
-
-def _parse_share(text: str | None) -> float | None:
-    """Return the number of a share such as `1%` or `0.01`; raise BadParameter if it is not in (0, 1].
-
-    >>> _parse_share("1%"), _parse_share("0.5")
-    (0.01, 0.5)
-    """
-    if text is None:
-        return None
-    try:
-        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        value = 0.0
-    if not 0 < value <= 1:
-        raise typer.BadParameter(f"{text!r} is not a share, such as 1%", param_hint="--share")
-    return value
 
 
 def lines(report: "RunReport") -> Iterator[str]:

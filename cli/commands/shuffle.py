@@ -69,7 +69,12 @@ def shuffle(  # noqa: PLR0913 - one parameter per option
                     bucket_bytes=None if bucket_mb is None else bucket_mb << 20,
                 ),
                 cluster=Cluster(
-                    cluster, wanted, memory_limit, tls, report=progress.note, dashboard=dashboard
+                    cluster,
+                    workers=wanted,
+                    memory_limit=memory_limit,
+                    tls=tls,
+                    report=progress.note,
+                    dashboard=dashboard,
                 ),
                 on_progress=progress.update,
                 on_client=lambda client: note_dashboard(client, progress.note),

@@ -1,14 +1,20 @@
 """`etl submit`: run a recipe with its driver in the Kubernetes cluster."""
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from etl.cli import options, output
+from etl.cli.commands.run import run
 from etl.cli.progress import ProgressLine
 
 app = typer.Typer()
+
+_OF_THIS_MACHINE = ("tls", "memory_limit", "dashboard", "as_json")
+_ClusterFile = Annotated[
+    str, typer.Option(metavar="k8s:FILE", envvar="TOKENLAKE_CLUSTER", help="The cluster file.")
+]
 
 
 @app.command(
@@ -17,53 +23,45 @@ app = typer.Typer()
         "etl submit demo --cluster k8s:cluster.yaml --lake s3://bucket/lake",
     )
 )
-def submit(  # noqa: PLR0913 - one parameter per option
-    recipe: options.RecipeArgument,
+@options.options_of(run, without=_OF_THIS_MACHINE, cluster=_ClusterFile)
+def submit(  # noqa: PLR0913 - one parameter per option that is not passed on
+    recipe: str,
     *,
-    cluster: Annotated[
-        str,
-        typer.Option(metavar="k8s:FILE", envvar="TOKENLAKE_CLUSTER", help="The cluster file."),
-    ],
-    sources: options.Sources = None,
-    lake: options.Lake = None,
-    settings: options.Settings = None,
-    env: options.Env = None,
-    workers: options.Workers = None,
-    rebuild: options.Rebuild = False,
-    replace_changed: options.ReplaceChanged = False,
-    drop_missing: options.DropMissing = False,
-    no_python: options.NoPython = False,
-    log_format: options.LogFormat = "text",
+    sources: list[str] | None,
+    lake: str | None,
+    settings: list[str] | None,
+    env: list[str] | None,
+    cluster: str,
+    workers: str | None,
+    limit: int | None,
+    share: float | None,
+    no_python: bool,
+    log_format: str,
+    **work: Any,
 ) -> None:
     """Run a recipe on Kubernetes, also when this machine is off.
 
     The driver is a Job: it is started again if it fails, and then continues. `etl logs FILE -f` shows what
     it prints, `etl cluster status FILE` whether it has ended.
     """
-    from etl.job.submit import is_shipped
+    from etl.compute.cluster import Cluster
     from etl.job.submit import submit as submit_recipe
-    from etl.recipe.variables import expand_setting
 
-    loaded = options.load_recipe(
-        recipe, sources=sources, lake=lake, settings=settings, env=env, no_python=no_python
-    )
-    flags = {
-        "--rebuild": rebuild,
-        "--replace-changed": replace_changed,
-        "--drop-missing": drop_missing,
-        "--no-python": no_python,
-    }
-    arguments = [flag for flag, is_set in flags.items() if is_set]
-    if (wanted := options.parse_workers(workers)) is not None:
-        arguments += ["--workers", str(wanted)]
-    if log_format != "text":
-        arguments += ["--log-format", log_format]
-    shipped = None
-    if is_shipped(recipe):
-        pairs = options.settings_of(sources, lake, settings)
-        shipped = [recipe, *(f"--set={expand_setting(pair, env or ())}" for pair in pairs)]
+    wanted = options.parse_workers(workers)
+    options.check_part(limit, share)
+    changes = options.settings_of(sources, lake, settings)
+    options.load_recipe(recipe, changes, env=env, no_python=no_python)  # warns
+    arguments = ["--no-python"] if no_python else []
+    arguments += [f"--log-format={log_format}"] if log_format != "text" else []
     with ProgressLine(sys.stderr) as progress:
         name = submit_recipe(
-            loaded, cluster, shipped=shipped, arguments=arguments, report=progress.note
+            recipe,
+            cluster=Cluster(cluster, workers=wanted, report=progress.note),
+            settings=changes,
+            env=env or (),
+            limit=limit,
+            share=share,
+            arguments=arguments,
+            **work,
         )
     output.echo(f"driver      {name} started")

@@ -5,13 +5,12 @@ Dask is imported when a cluster is connected: a run with nothing to do needs non
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING
 
 from etl.compute.fork_server import start_fork_server
 from etl.compute.memory_limit import check_memory_limit
 from etl.compute.request import ClusterRequest, Workers, ignore
-from etl.compute.time_limit import TIME_LIMIT
 from etl.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -26,20 +25,19 @@ class Cluster:
     A local cluster has ``workers`` single-threaded processes (default: one for each 8 MB of input, at most
     one per core), which share the memory or get ``memory_limit`` each (such as ``2GiB``); a cluster of a
     file may have ``auto`` workers, as many as its input needs. ``tls`` is a folder that
-    ``make_certificates`` has written: only clients with its certificates can connect. A split that takes
-    longer than ``time_limit`` seconds is quarantined; None means no limit. ``report`` is called with a line
-    for each step of the start of a cluster, and while it has no workers. ``dashboard`` is the address on
-    which the dashboard of a local cluster listens; by default only this machine can open it.
+    ``make_certificates`` has written: only clients with its certificates can connect. ``report`` is called
+    with a line for each step of the start of a cluster, and while it has no workers. ``dashboard`` is the
+    address on which the dashboard of a local cluster listens; by default only this machine can open it.
 
     Raises ClusterError if the memory limit is not a number of bytes or too small for a worker, or if the
     number of workers is not one.
     """
 
     address: str | None = None
+    _: KW_ONLY
     workers: Workers = None
     memory_limit: str | None = None
     tls: str | None = None
-    time_limit: float | None = TIME_LIMIT
     report: Callable[[str], None] = field(default=ignore, compare=False)
     dashboard: str | None = None
 
@@ -81,8 +79,8 @@ class Cluster:
 @contextmanager
 def connect(
     cluster: "Cluster | Client | str | None", planned_bytes: int | None = None
-) -> "Iterator[tuple[Client, float | None]]":
-    """Yield a client of a cluster (default: that of this machine) and its time limit, as for ``Cluster``.
+) -> "Iterator[Client]":
+    """Yield a client of a cluster; the default is a cluster on this machine.
 
     A string is the address of a cluster. An existing client is yielded as it is.
     """
@@ -90,9 +88,9 @@ def connect(
         cluster = Cluster(cluster)
     if isinstance(cluster, Cluster):
         with cluster.connect(planned_bytes) as client:
-            yield client, cluster.time_limit
+            yield client
         return
     from etl.compute.connect import with_settings
 
     with with_settings():
-        yield cluster, TIME_LIMIT
+        yield cluster

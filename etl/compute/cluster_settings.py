@@ -3,17 +3,15 @@
 import math
 import os
 import re
-from functools import partial
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from etl.compute.memory_limit import MIN_MEMORY
 from etl.compute.request import ClusterRequest
-from etl.errors import ClusterError, RecipeError, nearest_names
-from etl.settings_files.validation_errors import Location, explain_errors, keys_of, names_of_model
-from etl.settings_files.yaml_file import YamlFile
+from etl.errors import ClusterError
+from etl.settings_files.settings import Settings
+from etl.settings_files.yaml_file import FileKind, read_settings
 
 BYTES_PER_WORKER: Final = 28_000_000 * 600
 """Input that `auto` gives to a worker: ten minutes at 28 MB/s, the end-to-end throughput of a core in
@@ -60,36 +58,17 @@ Workers = Annotated[int, Field(ge=1)] | Literal["auto"]
 """A number of workers; auto: for the input that a run has to read."""
 
 
-class Settings(BaseModel):
-    """A part of a file: frozen, and strict about keys and types."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-
 class ClusterSettings(Settings):
-    """The file of ``--cluster TYPE:FILE``; ``example`` is a line that is enough for one."""
+    """The file of ``--cluster TYPE:FILE``; ``noun`` is its name, and ``example`` a line that is enough."""
 
+    noun: ClassVar[str]
     example: ClassVar[str]
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a file; raise ClusterError with file and line, key and value if it is invalid."""
-        file = Path(path).expanduser()
-        try:
-            if not file.is_file():
-                siblings = file.parent.glob("*.y*ml") if file.parent.is_dir() else []
-                raise ClusterError(
-                    "cluster file not found",
-                    where=os.fspath(path),
-                    hint=nearest_names(file.name, sorted(sibling.name for sibling in siblings))
-                    or f"write one: `{cls.example}`",
-                )
-            data = YamlFile.parse(
-                file, noun="a cluster file", hint=f"write at least `{cls.example}`"
-            )
-            return cls._validate(data)
-        except RecipeError as error:
-            raise ClusterError(error.what, where=error.where, hint=error.hint) from error
+        hint = f"write at least `{cls.example}`"
+        return read_settings(cls, path, FileKind(noun=cls.noun, hint=hint, error=ClusterError))
 
     @classmethod
     def requested(cls, address: str | None, request: ClusterRequest) -> Self:
@@ -102,13 +81,6 @@ class ClusterSettings(Settings):
             )
         return cls.load(str(address).partition(":")[2])
 
-    @classmethod
-    def _validate(cls, file: YamlFile) -> Self:
-        try:
-            return cls.model_validate(file.data)
-        except ValidationError as error:
-            raise explain_errors(error, file.locate, partial(_names_in, cls)) from error
-
 
 def workers_for(planned_bytes: int | None, max_workers: int) -> int:
     """Return the number of workers for input of that size; one if it is unknown.
@@ -117,7 +89,3 @@ def workers_for(planned_bytes: int | None, max_workers: int) -> int:
     (60, 6, 1)
     """
     return max(1, min(max_workers, math.ceil((planned_bytes or 0) / BYTES_PER_WORKER)))
-
-
-def _names_in(model: type[BaseModel], location: Location) -> list[str]:
-    return names_of_model(keys_of(location), model)

@@ -59,6 +59,7 @@ class SlurmFile(ClusterSettings):
     ``folder`` a shared one for logs and certificates.
     """
 
+    noun: ClassVar[str] = "Slurm file"
     example: ClassVar[str] = "partition: batch"
 
     partition: Line

@@ -6,6 +6,7 @@ partition is the value itself: a frame with one row would cost the driver one mo
 its total cost per unit (``benchmarks/scale.py``).
 """
 
+import math
 import uuid
 from collections.abc import Callable, Generator, Iterable
 from itertools import islice
@@ -37,7 +38,7 @@ def map_unordered(
     units: Iterable[Unit],
     *,
     label: str,
-    time_limit: float | None = None,
+    time_limit: float = math.inf,
 ) -> Generator[tuple[Unit, Result | BaseException]]:
     """Call ``function(*unit)`` on the workers for each unit; yield each unit with its result or error.
 
@@ -165,13 +166,13 @@ def to_tokenlake_error(error: BaseException, label: str) -> TokenlakeError:
 class _Partition(Generic[Result]):
     """Computes one partition: what the function returns for one unit, or a LimitError."""
 
-    def __init__(self, function: Callable[..., Result], time_limit: float | None) -> None:
+    def __init__(self, function: Callable[..., Result], time_limit: float) -> None:
         self._function = function
         self._time_limit = time_limit
 
     def __call__(self, unit: Unit) -> Result | LimitError:
         send_compile_log()  # the worker may have joined late
-        if self._time_limit is None:
+        if self._time_limit == math.inf:
             return self._function(*unit)
         worker = get_worker()
         alone = worker.nanny is not None and worker.state.nthreads == 1

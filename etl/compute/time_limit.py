@@ -6,16 +6,24 @@ import threading
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from etl.errors import LimitError
+from etl.errors import LimitError, RecipeError
 
 TIME_LIMIT: Final = 6 * 3600.0
 """Default seconds per split: the slowest stage takes minutes for 128 MB (chosen here)."""
+_LONGEST: Final = threading.TIMEOUT_MAX / 4  # what timers accept: decades
 
 Result = TypeVar("Result")
 
 
 class _Overdue(BaseException):
     """Raised inside the work; a BaseException, so ``except Exception`` in a stage does not catch it."""
+
+
+def check_time_limit(seconds: float) -> None:
+    """Raise RecipeError if a number of seconds is not a time limit; infinity means no limit."""
+    if not seconds >= 1:  # nan is not
+        what = f"the time limit is {seconds} seconds, which is too short for any split"
+        raise RecipeError(what, hint="give 1 or more, or inf for no limit")
 
 
 def run_with_time_limit(
@@ -26,6 +34,7 @@ def run_with_time_limit(
     With ``may_end_process`` the process is ended if the work cannot be interrupted. Use this only if
     nothing else runs in the process and it is restarted.
     """
+    seconds = min(seconds, _LONGEST)
     thread = ctypes.c_ulong(threading.get_ident())
     timer = threading.Timer(seconds, _raise_in, (thread, ctypes.py_object(_Overdue)))
     timer.daemon = True

@@ -8,6 +8,7 @@ from distributed import Client
 
 from etl.compute.cluster import Cluster, connect
 from etl.compute.connect import raise_if_scheduler_lost
+from etl.compute.time_limit import TIME_LIMIT
 from etl.compute.worker_versions import WorkerVersions
 from etl.lake.jobs import Job, JobIdentity, hold_job
 from etl.lake.run_state import RunState
@@ -18,7 +19,7 @@ class ClusterJob(Job):
     """A running job with workers, whose versions it compares with its own before each commit."""
 
     client: Client
-    time_limit: float | None  # seconds per unit of work
+    time_limit: float  # seconds per unit of work
     versions: tuple[tuple[str, str], ...]  # of the workers; empty if they are those of this process
 
 
@@ -28,6 +29,7 @@ def hold_cluster_job(
     cluster: Cluster | Client | str | None,
     *,
     num_bytes: int,
+    time_limit: float = TIME_LIMIT,
     on_client: Callable[[Client], None] | None = None,
     state: Callable[[], RunState | None] = lambda: None,
 ) -> Iterator[ClusterJob]:
@@ -36,7 +38,7 @@ def hold_cluster_job(
     ``num_bytes`` of input will be read. Raises ClusterError if the cluster cannot be used, if a worker has
     other versions, or for the errors that Dask raises when its scheduler is lost.
     """
-    with connect(cluster, num_bytes) as (client, time_limit):
+    with connect(cluster, num_bytes) as client:
         if on_client is not None:
             on_client(client)
         with hold_job(identity, state) as job, raise_if_scheduler_lost(client):

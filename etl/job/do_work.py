@@ -30,11 +30,12 @@ from etl.lake.quarantine import Quarantine
 from etl.lake.table_specs import SPECS
 
 
-def do_work(
+def do_work(  # noqa: PLR0913 - those of `run` that concern the work
     planner: Planner,
     planned: OpenPlan,
     cluster: Cluster | Client | None,
     *,
+    time_limit: float,
     on_progress: Callable[[Progress], None] | None,
     on_client: Callable[[Client], None] | None,
     on_status: Callable[[str], None],
@@ -44,7 +45,12 @@ def do_work(
     skipped = {k: n for stage in run.recipe.stages for k, n in stage.skipped_items().items()}
     tally, tracker = Tally(skipped), RunTracker(plan, run.job.id)
     held = hold_cluster_job(
-        run.job, cluster, num_bytes=plan.planned_bytes, on_client=on_client, state=tracker.state
+        run.job,
+        cluster,
+        num_bytes=plan.planned_bytes,
+        time_limit=time_limit,
+        on_client=on_client,
+        state=tracker.state,
     )
     with held as job, follow_compile_log(job.client, on_status):
         notes, meter = Quarantine(run.job.lake), UsageMeter(job.client)

@@ -1,7 +1,7 @@
 """Report what a run would do, decide and need: its plan, a few documents of its input, and its cost."""
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from etl.errors import LoaderError, StorageError, TableError
@@ -48,22 +48,23 @@ class PlanReport:
         return cards_html(*cards)
 
 
-def plan(
+def plan(  # noqa: PLR0913 - one parameter for each option
     recipe: Recipe | str | os.PathLike[str],
     *,
+    settings: Sequence[str] = (),
+    env: Collection[str] = (),
     rebuild: bool = False,
     replace_changed: bool = False,
     drop_missing: bool = False,
     reads_sample: bool = True,
-    env: Collection[str] = (),
 ) -> PlanReport:
     """Report what ``run`` would do, without doing it.
 
-    ``recipe`` is a recipe, its file, or the name of a shipped one; a file may use the environment variables
-    of ``env`` in paths, see ``Recipe.load``. With ``reads_sample``, the first documents
-    of a few files are read and judged. Raises the errors of ``make_plan`` and ``sample_input``.
+    ``recipe`` is a recipe, its file, or the name of a shipped one; ``settings`` and ``env`` are those of
+    ``Recipe.load``. With ``reads_sample``, the first documents of a few files are read and judged. Raises the
+    errors of ``make_plan`` and ``sample_input``.
     """
-    loaded = Recipe.of(recipe, env=env)
+    loaded = Recipe.of(recipe, settings=settings, env=env)
     drops = Drops(rebuild=rebuild, replace_changed=replace_changed, drop_missing=drop_missing)
     made = make_plan(loaded, drops)
     if loaded.tokenize_stage is not None:  # fail early if it is not a tokenizer

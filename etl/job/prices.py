@@ -6,25 +6,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
-from etl.errors import RecipeError
-from etl.recipe.yaml_file import RecipeFile
 from etl.schemas import Usage
+from etl.settings_files.settings import Settings
+from etl.settings_files.yaml_file import FileKind, read_settings
 
 SHIPPED: Final = Path(__file__).with_name("prices.yaml")
 """The list prices that are used unless a file is given; the file names their source."""
 
+_KIND: Final = FileKind(noun="prices file", hint="write the keys of etl/job/prices.yaml")
 _Price = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
-class Prices(BaseModel):
+class Prices(Settings):
     """The prices of a cloud in one currency."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     name: str
-    date: dt.date
+    date: Annotated[dt.date, Field(strict=False)]  # also in quotes
     currency: str
     core_hour_on_demand: _Price
     core_hour_spot: _Price
@@ -35,16 +34,7 @@ class Prices(BaseModel):
     @classmethod
     def load(cls, path: str | os.PathLike[str] | None = None) -> "Prices":
         """Read a file, by default the shipped one; raises RecipeError with file and line."""
-        if path is not None and not Path(path).is_file():
-            hint = "`--prices` takes a YAML file: see etl/job/prices.yaml"
-            raise RecipeError("prices file not found", where=os.fspath(path), hint=hint)
-        file = RecipeFile.read(SHIPPED if path is None else path)
-        try:
-            return cls.model_validate(file.data)
-        except ValidationError as error:
-            from etl.recipe.validation_errors import explain_errors  # which knows all stages
-
-            raise explain_errors(error, file, cls) from error
+        return read_settings(cls, SHIPPED if path is None else path, _KIND)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,12 +5,13 @@ Workers write files; only the driver commits. After a kill at any moment, ``run`
 
 import os
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from etl.compute.cluster import Cluster
 from etl.compute.request import ignore
+from etl.compute.time_limit import TIME_LIMIT, check_time_limit
 from etl.job.check_columns import check_columns
 from etl.job.listing_notes import are_kept, keep_findings, keep_last_findings
 from etl.job.plan import Drops, check_stages
@@ -19,6 +20,7 @@ from etl.job.print_progress import PrintProgress, is_notebook
 from etl.job.progress import Progress, RunReport
 from etl.job.run_identity import RunIdentity, load_reference_tokenizer
 from etl.job.tally import Tally
+from etl.job.trial import make_trial
 from etl.lake.leases import hold_lease
 from etl.lake.quarantine import Quarantine
 from etl.recipe.recipe import Recipe
@@ -27,28 +29,34 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
-def run(  # noqa: PLR0913 - one parameter for each event
+def run(  # noqa: PLR0913 - one parameter for each option and event
     recipe: Recipe | str | os.PathLike[str],
     *,
     cluster: "Cluster | Client | str | None" = None,
+    settings: Sequence[str] = (),
+    env: Collection[str] = (),
+    limit: int | None = None,
+    share: float | None = None,
     rebuild: bool = False,
     replace_changed: bool = False,
     drop_missing: bool = False,
-    env: Collection[str] = (),
+    time_limit: float = TIME_LIMIT,
     on_progress: Callable[[Progress], None] | None = None,
     on_client: "Callable[[Client], None] | None" = None,
     on_status: Callable[[str], None] | None = None,
 ) -> RunReport:
     """Do the remaining work of a recipe and return a report.
 
-    ``recipe`` is a recipe, its file, or the name of a shipped one; a file may use the environment variables
-    of ``env`` in paths, see ``Recipe.load``. ``cluster`` is the cluster to use, its
-    address (``tcp://...``, ``k8s:FILE``) or an existing client; by default this machine, see ``Cluster``. No
-    cluster is started, and Dask is not imported, if nothing remains to be done. Input that cannot be read is
-    quarantined: the run continues, and the report is not ``ok``. ``on_progress`` is called when a unit of
-    work is done and, in another thread, while workers run long ones. ``on_status`` is called with a line when
-    the input is listed, when workers start, and (in another thread) while they compile kernels. By default, a
-    notebook shows both.
+    ``recipe`` is a recipe, its file, or the name of a shipped one, with the ``settings`` and ``env`` of
+    ``Recipe.load``. ``cluster`` is the cluster to use, its address (``tcp://...``, ``k8s:FILE``) or an
+    existing client; by default this machine, see ``Cluster``. No cluster is started, and Dask is not
+    imported, if nothing remains to be done. With ``limit`` or ``share``, the run is a new trial on a part of
+    the input, see ``make_trial``. Input that cannot be read, and splits that take longer than ``time_limit``
+    seconds, are quarantined: the run continues, and the report is not ``ok``.
+
+    ``on_progress`` is called when a unit of work is done and, in another thread, while workers run long ones.
+    ``on_status`` is called with a line when the input is listed, when workers start, and (in another thread)
+    while they compile kernels. By default, a notebook shows both.
 
     Raises the errors of ``make_plan``, SourceError if a column is missing in the files of a format before any
     was read, ClusterError if the scheduler is lost or a worker cannot run the recipe, WriteError if the lake
@@ -60,7 +68,11 @@ def run(  # noqa: PLR0913 - one parameter for each event
         shown = PrintProgress()
         on_progress, on_status = on_progress or shown, on_status or shown.status
     on_status = on_status or ignore
-    recipe = Recipe.of(recipe, env=env)
+    check_time_limit(time_limit)
+    recipe = Recipe.of(recipe, settings=settings, env=env)
+    if limit is not None or share is not None:
+        recipe, rebuild = make_trial(recipe, limit=limit, share=share), True
+        on_status(f"trial      {recipe.lake}")
     check_stages(recipe)
     on_status("input      listing the files")
     drops = Drops(rebuild=rebuild, replace_changed=replace_changed, drop_missing=drop_missing)
@@ -82,6 +94,7 @@ def run(  # noqa: PLR0913 - one parameter for each event
             planner,
             planned,
             cluster,
+            time_limit=time_limit,
             on_progress=on_progress,
             on_client=on_client,
             on_status=on_status,

@@ -3,18 +3,22 @@
 import hashlib
 import json
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from etl import pipelines, storage
+from etl.compute.cluster import Cluster
 from etl.compute.kubernetes import control
 from etl.compute.kubernetes.cluster_file import SCHEME, ClusterFile
 from etl.compute.kubernetes.resources import CLUSTER_KEY, RECIPE_FOLDER
-from etl.compute.request import ignore
+from etl.compute.time_limit import TIME_LIMIT, check_time_limit
 from etl.errors import ClusterError, RecipeError
+from etl.job.trial import part_of
 from etl.recipe.recipe import Recipe
+from etl.recipe.variables import expand_setting
+from etl.recipe.yaml_file import is_shipped
 from etl.stages.base import Stage, map_strings
 from etl.storage.file_sets import FileSet
 
@@ -37,43 +41,80 @@ class Package:
         self.paths[key] = path
 
 
-def submit(
+def submit(  # noqa: PLR0913 - the options of ``run``
     recipe: Recipe | str | os.PathLike[str],
-    cluster: str,
     *,
+    cluster: Cluster | str,
+    settings: Sequence[str] = (),
     env: Collection[str] = (),
-    shipped: Sequence[str] | None = None,
+    limit: int | None = None,
+    share: float | None = None,
+    rebuild: bool = False,
+    replace_changed: bool = False,
+    drop_missing: bool = False,
+    time_limit: float = TIME_LIMIT,
     arguments: Sequence[str] = (),
-    report: Callable[[str], None] = ignore,
 ) -> str:
-    """Start a driver for a recipe and return its name.
+    """Start a driver that runs a recipe on Kubernetes, and return its name.
 
-    ``recipe`` is a recipe, its file, or the name of a shipped one. Environment variables, those that ``env``
-    names included (see ``Recipe.load``), are replaced here: the driver gets their values. ``shipped`` is the
-    name of a shipped recipe with its settings, as arguments of ``etl run``. Raises RecipeError if the recipe
+    The options are those of ``run``; ``cluster`` is ``k8s:FILE``, or a ``Cluster`` with that address and
+    a number of workers. ``arguments`` are further ones of ``etl run``, such as ``--log-format=json``.
+    Environment variables are replaced here: the driver gets their values. Raises RecipeError if the recipe
     names local data, and ClusterError if the driver cannot be started or one is running.
     """
-    if shipped is None and isinstance(recipe, str) and is_shipped(recipe):
-        shipped = [recipe]
-    recipe = Recipe.of(recipe, env=env)
-    if not cluster.startswith(SCHEME):
-        raise ClusterError(
-            "a driver is submitted to Kubernetes only", where=cluster, hint="write k8s:FILE"
-        )
-    settings = ClusterFile.load(cluster.removeprefix(SCHEME))
-    package = pack(recipe, shipped=shipped, arguments=arguments)
-    text = settings.model_copy(update={"context": None}).model_dump_json(
+    cluster = Cluster(cluster) if isinstance(cluster, str) else cluster
+    file = _cluster_file(cluster)
+    check_time_limit(time_limit)
+    name = os.fspath(recipe) if not isinstance(recipe, Recipe) else ""
+    shipped = None
+    if is_shipped(name):
+        shipped = [name, *(f"--set={expand_setting(setting, env)}" for setting in settings)]
+    recipe = Recipe.of(recipe, settings=settings, env=env)
+    part_of(recipe, limit=limit, share=share)  # raises if it is invalid; the driver makes the trial
+    options = {
+        "workers": cluster.workers,
+        "limit": limit,
+        "share": share,
+        "rebuild": rebuild,
+        "replace-changed": replace_changed,
+        "drop-missing": drop_missing,
+        "time-limit": None if time_limit == TIME_LIMIT else time_limit,
+    }
+    package = pack(recipe, shipped=shipped, arguments=[*_as_arguments(options), *arguments])
+    text = file.model_copy(update={"context": None}).model_dump_json(
         exclude_defaults=True, indent=1
     )  # JSON is YAML; the driver uses the account of its pod
     package.add(CLUSTER_KEY, CLUSTER_KEY, text.encode())
     return control.start_driver(
-        settings, package.arguments, package.contents, package.paths, report
+        file, package.arguments, package.contents, package.paths, cluster.report
     )
 
 
-def is_shipped(recipe: str) -> bool:
-    """Return whether the argument of a command is the name of a shipped recipe."""
-    return recipe in pipelines.list_recipes() and not Path(recipe).is_file()
+def _cluster_file(cluster: Cluster) -> ClusterFile:
+    """Return the file of a cluster; raise ClusterError if it has none, or what a driver does not use."""
+    address = str(cluster.address)
+    if not address.startswith(SCHEME):
+        raise ClusterError(
+            "a driver is submitted to Kubernetes only", where=address, hint="write k8s:FILE"
+        )
+    for name in ("memory_limit", "tls", "dashboard"):
+        if getattr(cluster, name) is not None:
+            hint = "memory, certificates and dashboards of Kubernetes are described by the cluster file"
+            raise ClusterError(f"a driver has no {name}", where=address, hint=hint)
+    return ClusterFile.load(address.removeprefix(SCHEME))
+
+
+def _as_arguments(options: Mapping[str, object]) -> list[str]:
+    """Return options as arguments of ``etl run``.
+
+    >>> _as_arguments({"limit": 5, "share": None, "rebuild": True, "drop-missing": False})
+    ['--limit=5', '--rebuild']
+    """
+    return [
+        f"--{name}" if value is True else f"--{name}={value}"
+        for name, value in options.items()
+        if value is not None and value is not False
+    ]
 
 
 def pack(

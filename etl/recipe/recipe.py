@@ -113,14 +113,22 @@ class Recipe(Settings):
         names environment variables that paths may contain as ``${NAME}``; HOME and those whose names begin
         with ``TOKENLAKE_`` are always allowed. Raises RecipeError with file and line.
         """
-        return cls._from_file(RecipeFile.read(path), settings, env)
+        return cls._from_file(RecipeFile.find(path), settings, env)
 
     @classmethod
     def of(
-        cls, recipe: "Recipe | str | os.PathLike[str]", *, env: Collection[str] = ()
+        cls,
+        recipe: "Recipe | str | os.PathLike[str]",
+        *,
+        settings: Sequence[str] = (),
+        env: Collection[str] = (),
     ) -> "Recipe":
-        """Return a recipe as it is, or ``load`` that of a path or name."""
-        return recipe if isinstance(recipe, Recipe) else cls.load(recipe, env=env)
+        """Return a recipe with settings overridden, or ``load`` that of a path or name."""
+        if not isinstance(recipe, Recipe):
+            return cls.load(recipe, settings=settings, env=env)
+        if not settings:
+            return recipe
+        return cls._from_file(RecipeFile.of(recipe.written(), recipe.name), settings, env)
 
     @classmethod
     def recorded(
@@ -256,13 +264,17 @@ class Recipe(Settings):
 
     def to_yaml(self) -> str:
         """Return the recipe as YAML; ``Recipe.load`` reads it back as an equal recipe."""
+        text = yaml.safe_dump(self.written(), sort_keys=False)
+        return text.replace("${", "$${")  # a literal dollar sign
+
+    def written(self) -> dict[str, Any]:
+        """Return the recipe as the data of a file, without defaults."""
         fields = self.model_dump(mode="json", exclude_defaults=True, exclude={"stages"})
         stages = []
         for stage in self.stages:
             settings = stage.model_dump(mode="json", exclude_defaults=True, exclude={"kind"})
             stages.append({stage.kind: settings} if settings else stage.kind)
-        text = yaml.safe_dump({**fields, "stages": stages}, sort_keys=False)
-        return text.replace("${", "$${")  # a literal dollar sign
+        return {**fields, "stages": stages}
 
     def _stages_of(self, phase: Phase) -> tuple[Stage, ...]:
         return tuple(stage for stage in self.stages if stage.phase == phase)

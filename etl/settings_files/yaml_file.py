@@ -1,19 +1,24 @@
-"""Read YAML: values with their line numbers, within limits that bound time and memory.
+"""Read files of settings: YAML within limits that bound time and memory, and values with their lines.
 
 A file has at most 1 MiB, 100,000 values (those repeated by aliases included) and 100 levels of nesting. A
 value that is not text (a number, a date) has at most 100 characters: Python takes minutes for numbers of a
 million digits. An integer has 64 bits. A recipe at these limits is read in 6 s (measured).
 """
 
+import os
 import sys
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import yaml
+from pydantic import ValidationError
 
-from etl.errors import RecipeError
+from etl.errors import RecipeError, TokenlakeError, nearest_names
+from etl.settings_files.settings import Settings
+from etl.settings_files.validation_errors import explain_errors
 
 _MAX_BYTES = 1 << 20  # of a file; the shipped recipes have 3 KB
 _MAX_NODES = 100_000  # values in a file, counting those repeated by aliases
@@ -22,6 +27,8 @@ _MAX_NUMBER_CHARS = 100
 _SHOWN_CHARS = 60
 _TEXT = "tag:yaml.org,2002:str"
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast
+_At = Callable[[int], str]
+"""Returns where a line is, counted from 0, for errors."""
 
 
 class Template(str):
@@ -31,32 +38,57 @@ class Template(str):
     where: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class FileKind:
+    """A kind of settings file: its name in messages, what to write in one, and the error to raise."""
+
+    noun: str
+    hint: str
+    error: type[TokenlakeError] = RecipeError
+
+
+Model = TypeVar("Model", bound=Settings)
+
+
+def read_settings(model: type[Model], path: str | os.PathLike[str], kind: FileKind) -> Model:
+    """Read a file and validate it; raise the error of its kind with file and line, key and value."""
+    try:
+        file = YamlFile.read(path, kind)
+        try:
+            return model.model_validate(file.data)
+        except ValidationError as error:
+            raise explain_errors(error, file.locate, model.names_in) from error
+    except RecipeError as error:
+        raise kind.error(error.what, where=error.where, hint=error.hint) from error
+
+
 class YamlFile:
     """The data of a YAML file, with the line of each value for errors."""
 
-    def __init__(self, path: Path, root: yaml.MappingNode, data: dict[str, Any]) -> None:
-        self.path = path
-        self.folder = path.parent.absolute()
+    def __init__(
+        self, where: str, folder: Path, root: yaml.MappingNode, data: dict[str, Any]
+    ) -> None:
+        self.folder = folder
         self.data = data
+        self._where = where
         self._root = root
 
     @classmethod
-    def parse(cls, file: Path, *, noun: str, hint: str) -> Self:
-        """Read a file; ``noun`` names what it should be, and ``hint`` is for one that is not a mapping.
+    def read(
+        cls, path: str | os.PathLike[str], kind: FileKind, *, names: Iterable[str] = ()
+    ) -> Self:
+        """Read a file; ``names`` are what could be given in place of its path.
 
         Raises RecipeError if the file is missing, exceeds a limit or is not a YAML mapping, or if a key is
         repeated.
         """
-        try:
-            if file.stat().st_size > _MAX_BYTES:
-                raise RecipeError(f"{noun} has at most {_MAX_BYTES} bytes", where=str(file))
-            text = file.read_text("utf-8")
-        except (OSError, ValueError) as error:
-            raise RecipeError(f"cannot be read ({error})", where=str(file)) from error
-        root = _compose(text, str(file), has_lines=True)
+        where = f"{kind.noun} {os.fspath(path)}"
+        file, text = _read_text(path, where, kind, names)
+        root, data = _load(text, partial(_line_of, where))
         if not isinstance(root, yaml.MappingNode):
-            raise RecipeError(f"{noun} must be a mapping", where=str(file), hint=hint)
-        return cls(file, root, _Loader.data(root, str(file), has_lines=True))
+            what = "is empty" if data is None else "must be a mapping"
+            raise RecipeError(what, where=where, hint=kind.hint)
+        return cls(where, file.parent.absolute(), root, data)
 
     @classmethod
     def of(cls, data: Mapping[str, Any], where: str) -> Self:
@@ -65,10 +97,10 @@ class YamlFile:
         text = yaml.safe_dump(dict(data), default_flow_style=True, width=sys.maxsize)
         root = yaml.compose(text, Loader=_LOADER)
         assert isinstance(root, yaml.MappingNode)
-        return cls(Path(where), root, dict(data))
+        return cls(where, Path.cwd(), root, dict(data))
 
-    def line(self, location: Sequence[str | int]) -> int:
-        """Return the line of a value, or of its nearest parent that is in the file."""
+    def locate(self, location: Sequence[str | int]) -> str:
+        """Return the file and the line of a value, or of its nearest parent that is there, for errors."""
         node: yaml.Node = self._root
         line = node.start_mark.line
         for part in location:
@@ -80,40 +112,56 @@ class YamlFile:
                     if key.value == str(part):
                         line, node = key.start_mark.line, value
                         break
-        return line + 1
-
-    def locate(self, location: Sequence[str | int]) -> str:
-        """Return the file and the line of a value, for errors."""
-        return f"{self.path}:{self.line(location)}"
+        return _line_of(self._where, line)
 
 
 def read_value(text: str, where: str) -> Any:
     """Return a value of YAML, such as that of a setting; raise RecipeError with ``where`` if invalid."""
-    root = _compose(text, where, has_lines=False)
-    return None if root is None else _Loader.data(root, where, has_lines=False)
+    return _load(text, lambda _line: where)[1]
 
 
-def _compose(text: str, where: str, *, has_lines: bool) -> yaml.Node | None:
-    """Parse YAML within the limits."""
+def _read_text(
+    path: str | os.PathLike[str], where: str, kind: FileKind, names: Iterable[str]
+) -> tuple[Path, str]:
+    """Return a file, which may be a pipe, and its text; ``names`` are similar ones for errors."""
+    file = Path(path)
     try:
-        _check_events(text, where, has_lines=has_lines)
+        file = file.expanduser()
+        with file.open("rb") as stream:
+            content = stream.read(_MAX_BYTES + 1)
+        if len(content) > _MAX_BYTES:
+            raise RecipeError(f"is larger than {_MAX_BYTES} bytes", where=where)
+        return file, content.decode()
+    except FileNotFoundError as error:
+        siblings = (sibling.name for sibling in file.parent.glob("*.y*ml"))
+        hint = nearest_names(file.name, sorted([*siblings, *names])) or kind.hint
+        raise RecipeError("not found", where=where, hint=hint) from error
+    except IsADirectoryError as error:
+        raise RecipeError("is a folder", where=where, hint=kind.hint) from error
+    except (OSError, RuntimeError, ValueError) as error:
+        raise RecipeError(f"cannot be read ({error})", where=where) from error
+
+
+def _load(text: str, at: _At) -> tuple[yaml.Node | None, Any]:
+    """Parse YAML within the limits; return its root and its data."""
+    try:
+        _check_events(text, at)
         root: yaml.Node | None = yaml.compose(text, Loader=_LOADER)
+        if root is None:
+            return None, None
+        _check_size(root, at)
+        _check_values(root, at)
+        return root, _Loader.data(root, at)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line if error.problem_mark else 0
-        what = f"invalid YAML: {error.problem}"
-        has_tab = "\t" in text.splitlines()[line] if line < len(text.splitlines()) else False
+        has_tab = "\t" in "".join(text.splitlines()[line : line + 1])
         hint = "indent with spaces: YAML does not allow tabs" if has_tab else None
-        where = _at(where, line, has_lines=has_lines)
-        raise RecipeError(what, where=where, hint=hint) from error
+        raise RecipeError(f"invalid YAML: {error.problem}", where=at(line), hint=hint) from error
     except (yaml.YAMLError, ValueError) as error:
-        raise RecipeError(f"cannot be read ({error})", where=where) from error
-    if root is not None:
-        _check_size(root, where, has_lines=has_lines)
-        _check_values(root, where, has_lines=has_lines)
-    return root
+        raise RecipeError(f"cannot be read ({error})", where=at(0)) from error
 
 
-def _check_events(text: str, where: str, *, has_lines: bool) -> None:
+def _check_events(text: str, at: _At) -> None:
     """Refuse too many values and too deep nesting, before there are objects for them."""
     count = depth = 0
     for event in yaml.parse(text, Loader=_LOADER):
@@ -122,18 +170,17 @@ def _check_events(text: str, where: str, *, has_lines: bool) -> None:
         depth -= isinstance(event, yaml.CollectionEndEvent)
         if count <= _MAX_NODES and depth <= _MAX_DEPTH:
             continue
-        line = event.start_mark.line if event.start_mark else 0
-        place = _at(where, line, has_lines=has_lines)
+        where = at(event.start_mark.line if event.start_mark else 0)
         if depth > _MAX_DEPTH:
-            raise RecipeError(f"more than {_MAX_DEPTH} levels of nesting", where=place)
+            raise RecipeError(f"more than {_MAX_DEPTH} levels of nesting", where=where)
         raise RecipeError(
             f"more than {_MAX_NODES} values",
-            where=place,
+            where=where,
             hint="keep long lists in a file that a stage names, such as the hosts of url",
         )
 
 
-def _check_size(root: yaml.Node, file: str, *, has_lines: bool) -> None:
+def _check_size(root: yaml.Node, at: _At) -> None:
     """Refuse values that contain themselves, and aliases that expand to too many values."""
     sizes: dict[int, int] = {}  # node -> number of values in it; 0 while it is being counted
 
@@ -146,7 +193,7 @@ def _check_size(root: yaml.Node, file: str, *, has_lines: bool) -> None:
                 children = [child for pair in node.value for child in pair]
             count = sizes[id(node)] = 1 + sum(map(size, children))
         if not 0 < count <= _MAX_NODES:
-            where = _at(file, node.start_mark.line, has_lines=has_lines)
+            where = at(node.start_mark.line)
             if count == 0:
                 raise RecipeError("a value contains itself through an alias", where=where)
             raise RecipeError(
@@ -158,22 +205,24 @@ def _check_size(root: yaml.Node, file: str, *, has_lines: bool) -> None:
     try:
         size(root)
     except RecursionError as error:  # through aliases
-        raise RecipeError("its values are nested too deeply", where=file) from error
+        raise RecipeError("its values are nested too deeply", where=at(0)) from error
 
 
-def _check_values(root: yaml.Node, file: str, *, has_lines: bool) -> None:
+def _check_values(root: yaml.Node, at: _At) -> None:
     """Refuse repeated keys, and numbers and dates that are too long."""
     for node in _nodes(root):
-        where = _at(file, node.start_mark.line, has_lines=has_lines)
         if isinstance(node, yaml.MappingNode):
-            keys = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
-            if keys and (most := keys.most_common(1)[0])[1] > 1:
-                raise RecipeError(f"the key {_shown(most[0])} occurs twice", where=where)
+            seen: set[str] = set()
+            for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+                if key.value in seen:
+                    what = f"the key {_shown(key.value)} occurs twice"
+                    raise RecipeError(what, where=at(key.start_mark.line))
+                seen.add(key.value)
         elif _is_long_number(node):
             raise RecipeError(
                 f"{_shown(node.value)} has {len(node.value)} characters; a value that is not text "
                 f"has at most {_MAX_NUMBER_CHARS}",
-                where=where,
+                where=at(node.start_mark.line),
                 hint="put quotes around it if it is text",
             )
 
@@ -202,25 +251,20 @@ def _nodes(root: yaml.Node) -> Iterator[yaml.Node]:
 class _Loader(yaml.SafeLoader):
     """PyYAML's safe loader for nodes that are composed already; it makes a Template of text with ``${``."""
 
-    _file: str
-    _has_lines: bool
+    _at: _At
 
     @classmethod
-    def data(cls, root: yaml.Node, file: str, *, has_lines: bool) -> Any:
+    def data(cls, root: yaml.Node, at: _At) -> Any:
         loader = cls("")
-        loader._file, loader._has_lines = file, has_lines
+        loader._at = at
         try:
             return loader.construct_document(root)
-        except yaml.MarkedYAMLError as error:
-            line = error.problem_mark.line if error.problem_mark else 0
-            where = _at(file, line, has_lines=has_lines)
-            raise RecipeError(f"not a recipe: {error.problem}", where=where) from error
         finally:
             loader.dispose()
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: FBT001, FBT002
         """Return the value of a node; raise RecipeError with its line if PyYAML cannot construct it."""
-        where = _at(self._file, node.start_mark.line, has_lines=self._has_lines)
+        where = self._at(node.start_mark.line)
         try:
             value = super().construct_object(node, deep)
         except (yaml.YAMLError, RecipeError):
@@ -236,8 +280,8 @@ class _Loader(yaml.SafeLoader):
         return value
 
 
-def _at(file: str, line: int, *, has_lines: bool) -> str:
-    return f"{file}:{line + 1}" if has_lines else file
+def _line_of(file: str, line: int) -> str:
+    return f"{file}:{line + 1}"
 
 
 def _shown(value: object) -> str:

@@ -23,9 +23,9 @@ from etl.cli import options
 from etl.cli.app import COMMANDS, app
 from etl.cli.progress import ProgressLine
 from etl.compute.certificates import make_certificates
-from etl.compute.cluster import Cluster
 from etl.delta.table import Table
 from etl.job.progress import Progress
+from etl.job.run import run
 from etl.lake.quarantine import Quarantined
 from etl.loader import TokenDataset
 from etl.loader.replay import replay
@@ -38,6 +38,14 @@ from tests.helpers.corpus import records, write_jsonl, write_parquet
 from tests.helpers.paths import at
 
 NAMES = tuple(get_command(app).commands)
+
+NOT_OF_SUBMIT = {
+    "tls": "the driver has the certificates of its pod",
+    "memory_limit": "the cluster file says it",
+    "dashboard": "is for workers on this machine",
+    "as_json": "the driver prints the report, to its log",
+}
+"""Options of `etl run` that `etl submit` does not have, with the reason."""
 
 
 def facts(*words: object, env: Mapping[str, str] | None = None) -> Any:
@@ -155,7 +163,7 @@ def test_defaults_are_those_of_the_library() -> None:
         for name, command in get_command(app).commands.items()
         for option in command.params
     }
-    assert defaults["run", "time_limit"] == Cluster().time_limit
+    assert defaults["run", "time_limit"] == options.keyword_default(run, "time_limit")
     assert defaults["certificates", "days"] == options.keyword_default(make_certificates, "days")
     assert defaults["duplicates", "top"] == options.keyword_default(duplicates, "top")
     assert defaults["vacuum", "retain"] == f"{RETAIN.days}d"
@@ -163,6 +171,24 @@ def test_defaults_are_those_of_the_library() -> None:
     assert defaults["optimize", "target_mb"] << 20 == target_bytes
     assert defaults["replay", "seed"] == options.keyword_default(TokenDataset, "seed")
     assert defaults["replay", "step"] == options.keyword_default(replay, "step")
+
+
+def test_etl_submit_has_the_options_of_etl_run() -> None:
+    of_run, of_submit = (
+        {option.name: option for option in get_command(app).commands[name].params}
+        for name in ("run", "submit")
+    )
+    assert [*of_submit] == [name for name in of_run if name not in NOT_OF_SUBMIT]
+    assert {*NOT_OF_SUBMIT} <= {*of_run}
+    cluster, of_this_machine = of_submit.pop("cluster"), of_run["cluster"]
+    assert cluster.opts == of_this_machine.opts
+    assert (cluster.required, of_this_machine.required) == (True, False)
+    for name, option in of_submit.items():
+        facts_of_both = [
+            vars(each) | {"type_descriptor": each.type_descriptor.annotation}
+            for each in (option, of_run[name])
+        ]
+        assert facts_of_both[0] == facts_of_both[1]
 
 
 def test_a_run_prints_its_report_to_stdout_and_the_rest_to_stderr(
@@ -215,6 +241,7 @@ def test_an_interrupted_run_says_how_to_continue(recipe_file: Path, number: sign
         (("replay", "a=x", "b=y", "--seq-len", "8"), "a mixture needs --state FILE"),
         (("tune", "lake"), "give --set KEY=VALUE or --sweep KEY=A,B,C"),
         (("run", "demo", "--limit", "5", "--share", "1%"), "give --limit or --share, not both"),
+        (("submit", "demo", "--cluster", "k8s:c", "--limit", "5", "--share", "1%"), "not both"),
         (("run", "demo", "--share", "some"), "'some' is not a share, such as 1%"),
         (("release", "lake", "v1", "--version", "1", "--remove"), "not both"),
     ],

@@ -1,5 +1,6 @@
 """Runs use an existing scheduler and leave it running; an unreachable one is reported."""
 
+import math
 import subprocess
 import sys
 import time
@@ -101,7 +102,8 @@ def test_a_new_type_of_cluster_needs_one_line(
     threads: list[int] = []
     report = run(
         recipe,
-        cluster=Cluster("inprocess://2", time_limit=None),
+        cluster=Cluster("inprocess://2"),
+        time_limit=math.inf,
         on_client=lambda client: threads.extend(client.nthreads().values()),
     )
     assert report.ok

@@ -1,5 +1,6 @@
 """Work that takes too much time or memory is quarantined with its reason, and the workers continue."""
 
+import math
 import re
 import threading
 import time
@@ -37,6 +38,12 @@ def test_work_within_the_limit_is_not_interrupted() -> None:
     assert threading.active_count() == before
 
 
+@pytest.mark.parametrize("seconds", [1e10, 1e300, math.inf])
+def test_a_limit_may_be_longer_than_timers_are(process_client: Client, seconds: float) -> None:
+    answers = map_unordered(process_client, abs, [(-1,)], label="abs", time_limit=seconds)
+    assert list(answers) == [((-1,), 1)]
+
+
 def test_a_limit_that_expires_as_the_work_ends_has_one_outcome() -> None:
     """Wherever the interruption occurs, the outcome is the text or the error, and nothing follows."""
     outcomes = set()
@@ -64,9 +71,7 @@ def test_slow_work_is_interrupted_without_retries_and_the_worker_continues(clien
         assert error.what == "it took longer than 5 s"
 
 
-def test_a_split_that_takes_too_long_is_quarantined(
-    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_split_that_takes_too_long_is_quarantined(client: Client, tmp_path: Path) -> None:
     (tmp_path / "slow_filters.py").write_text(_CODE)
     python = {"call": "slow_filters:is_good", "per": "document", "folder": str(tmp_path)}
     recipe = Recipe(
@@ -80,8 +85,7 @@ def test_a_split_that_takes_too_long_is_quarantined(
     assert run(recipe, cluster=client).ok
     write_jsonl(tmp_path / "d.jsonl", [{"body": "sleep"}])
     write_jsonl(tmp_path / "e.jsonl", records(90, 100))
-    monkeypatch.setattr("etl.compute.cluster.TIME_LIMIT", 5.0)
-    report = run(recipe, cluster=client)
+    report = run(recipe, cluster=client, time_limit=5.0)
     (note,) = report.quarantined
     assert note.source.endswith("d.jsonl")
     assert note.error.startswith("it took longer than 5 s")

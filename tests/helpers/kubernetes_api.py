@@ -8,6 +8,7 @@ import contextlib
 import json
 import threading
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -36,7 +37,7 @@ class KubernetesApi:
     logs: dict[str, str] = field(default_factory=dict)  # by pod
     on_create: Callable[[str, Json], None] = lambda _plural, _item: None
     on_delete: Callable[[str, Json], None] = lambda _plural, _item: None
-    calls: set[tuple[str, str]] = field(default_factory=set)  # verb, resource
+    calls: Counter[tuple[str, str]] = field(default_factory=Counter)  # verb, resource
 
     def add(self, plural: str, item: Json) -> Json:
         """Store an object as the server does."""
@@ -56,7 +57,7 @@ class KubernetesApi:
         plural, name, sub = (request.match_info.get(key, "") for key in ("plural", "name", "sub"))
         resource = f"{plural}/{sub}" if sub else plural
         verb = _VERBS.get(request.method, "get" if name else "list")
-        self.calls.add((verb, resource))
+        self.calls[verb, resource] += 1
         namespace = request.match_info["namespace"]
         if plural not in self.kinds:
             return web.Response(status=404, text="404 page not found\n")

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import math
 import threading
 import urllib.request
 from collections.abc import Iterator
@@ -10,13 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
+import etl as library
 from etl.cli.app import app
 from etl.cli.progress import JsonLines
 from etl.compute.kubernetes import control, dask_cluster, driver
 from etl.compute.kubernetes.cluster_file import ClusterFile
-from etl.errors import RecipeError
+from etl.errors import RecipeError, TokenlakeError
 from etl.job.progress import Progress
 from etl.job.submit import pack
 from etl.lake.quarantine import Quarantined
@@ -108,7 +111,7 @@ def test_the_driver_receives_the_recipe_with_its_local_files(
     pod_spec = job["spec"]["template"]["spec"]
     assert pod_spec["containers"][0]["args"] == [
         *("etl", "run", "/recipe/recipe.yaml", "--lake=s3://bucket/lake"),
-        *("--workers", "auto", "--log-format", "json"),
+        *("--workers=auto", "--log-format=json"),
     ]
     (volume,) = (each for each in pod_spec["volumes"] if each["name"] == "recipe")
     mounted = folder / "mounted"
@@ -143,6 +146,81 @@ def test_a_shipped_recipe_is_run_by_its_name(api: KubernetesApi) -> None:
         *("etl", "run", "demo", "--set=seed=1", '--set=lake="s3://bucket/lake"'),
         *("--lake=s3://bucket/lake", "--rebuild"),
     ]
+
+
+def arguments(api: KubernetesApi) -> list[str]:
+    (job,) = (item for (kind, *_), item in api.objects.items() if kind == "jobs")
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    return list(container["args"])[1:]
+
+
+def test_the_driver_receives_every_option(api: KubernetesApi) -> None:
+    given = [
+        *("--workers=7", "--time-limit=90.0", "--limit=5", "--rebuild", "--replace-changed"),
+        *("--drop-missing", "--no-python", "--log-format=json"),
+    ]
+    result = etl(
+        *("submit", "demo", "--cluster", "k8s:cluster.yaml", "--lake", "s3://bucket/lake"),
+        *("--source", "s3://bucket/in", "--set", "seed=3", "--env", "CORPUS", *given),
+    )
+    assert result.exit_code == 0, result.output
+    assert result.stdout == "driver      tokenlake-driver started\n"
+    sent = arguments(api)
+    assert {*given} <= {*sent}
+    command = get_command(app).commands["run"]
+    _, *words = sent
+    parsed = command.make_context("run", words).params  # raises if an option is not valid
+    assert {name for name, value in parsed.items() if not value} == {
+        *("sources", "env", "cluster", "tls", "memory_limit", "dashboard", "share", "as_json")
+    }
+    assert {"seed=3", 'source.path=["s3://bucket/in"]'} <= {*parsed["settings"]}
+
+
+@pytest.mark.parametrize("recipe", ["recipe.yaml", Path("recipe.yaml"), "demo"])
+def test_python_submits_what_it_runs(recipe: str | Path, api: KubernetesApi, folder: Path) -> None:
+    shown: list[str] = []
+    name = library.submit(
+        recipe,
+        cluster=library.Cluster("k8s:cluster.yaml", workers=2, report=shown.append),
+        settings=["lake=s3://bucket/other", "seed=3"],
+        share=0.01,
+        rebuild=True,
+        time_limit=math.inf,
+    )
+    assert name == "tokenlake-driver"
+    assert shown
+    run, sent, *rest = arguments(api)
+    assert run == "run"
+    assert {"--lake=s3://bucket/other", "--workers=2", "--share=0.01", "--rebuild"} <= {*rest}
+    assert "--time-limit=inf" in rest
+    if recipe == "demo":
+        assert (sent, "--set=seed=3" in rest) == ("demo", True)
+    else:
+        text = api.item("configmaps", "tokenlake-recipe")["data"]["recipe.yaml"]
+        assert "seed: 3\n" in text
+    get_command(app).commands["run"].make_context("run", [sent, *rest])
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"cluster": "tcp://127.0.0.1:1"}, "submitted to Kubernetes only"),
+        ({"cluster": library.Cluster(workers=2)}, "submitted to Kubernetes only"),
+        ({"cluster": library.Cluster("k8s:cluster.yaml", tls="tls")}, "a driver has no tls"),
+        ({"cluster": library.Cluster("k8s:cluster.yaml", dashboard=":0")}, "has no dashboard"),
+        ({"cluster": library.Cluster("k8s:cluster.yaml", memory_limit="2GB")}, "no memory_limit"),
+        ({"limit": 5, "share": 0.5}, "limit or share, not both"),
+        ({"limit": -1}, "limit: input should be greater than 0"),
+        ({"time_limit": 0.5}, "too short for any split"),
+        ({"settings": ["sead=1"]}, "unknown key 'sead'"),
+    ],
+)
+def test_what_a_driver_cannot_do_is_refused(
+    options: dict[str, Any], what: str, api: KubernetesApi
+) -> None:
+    with pytest.raises(TokenlakeError, match=what):
+        library.submit("recipe.yaml", **{"cluster": "k8s:cluster.yaml", **options})
+    assert api.names("jobs") == []
 
 
 def test_the_driver_receives_the_values_of_variables(
@@ -309,8 +387,8 @@ def test_an_error_is_a_json_line_too(folder: Path) -> None:
     result = etl("run", "missing.yaml", "--log-format", "json")
     assert result.exit_code == 1
     (event,) = [json.loads(line) for line in result.stderr.splitlines()]
-    assert (event["event"], event["what"]) == ("error", "recipe file not found")
-    assert event["where"] == "missing.yaml"
+    assert (event["event"], event["what"]) == ("error", "not found")
+    assert event["where"] == "recipe missing.yaml"
 
 
 def test_a_wrong_number_of_workers_is_a_usage_error() -> None:

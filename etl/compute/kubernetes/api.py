@@ -1,7 +1,9 @@
 """`Api`: read and write the resources of a namespace through the API server, with kr8s.
 
 A thread runs the event loop of kr8s, so that the rest of the library stays synchronous and a forwarded port
-works for as long as the API is open.
+works for as long as the API is open. The PortForward of kr8s 0.20.15 is not used: it sends requests without a
+pause when a pod is gone, prints a traceback when a client is lost, and from Python 3.12 does not end while a
+connection is open (``tests/k8s/test_port_forward.py`` has these cases).
 """
 
 import asyncio
@@ -9,7 +11,7 @@ import json
 import tempfile
 import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
@@ -242,12 +244,10 @@ class Api:
             async for line in response.aiter_lines():
                 yield line
 
-    @asynccontextmanager
-    async def _websocket(self, pod: str, port: int) -> AsyncIterator[Any]:
-        async with self._api.open_websocket(
+    def _websocket(self, pod: str, port: int) -> AbstractAsyncContextManager[Any]:
+        return self._api.open_websocket(
             namespace=self._namespace, url=f"pods/{pod}/portforward", params={"ports": str(port)}
-        ) as websocket:
-            yield websocket
+        )
 
     async def _try_websocket(self, pod: str, port: int) -> None:
         async with self._websocket(pod, port):
@@ -256,15 +256,14 @@ class Api:
     async def _serve(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pod: str, port: int
     ) -> None:
-        """Copy the bytes of a connection to a pod and back."""
-        try:
-            with suppress(Exception):  # of both connections: the client sees that its own is closed
-                async with self._websocket(pod, port) as websocket:
-                    await _copy(reader, writer, websocket)
-        finally:
-            writer.close()
-            with suppress(Exception):
-                await writer.wait_closed()
+        """Copy the bytes of a connection to a pod and back until one of them ends, then close both.
+
+        The client sees that its connection is closed, whatever has failed.
+        """
+        with suppress(Exception, asyncio.CancelledError), closing(writer):
+            async with self._websocket(pod, port) as websocket, asyncio.TaskGroup() as both:
+                both.create_task(_send(reader, websocket))
+                both.create_task(_receive(websocket, writer))
 
     async def _close(self) -> None:
         session = self._api._session  # noqa: SLF001 - kr8s cannot close it
@@ -341,23 +340,10 @@ async def _authenticate(api: "kr8s.asyncio.Api") -> None:
     await api.auth
 
 
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, websocket: Any) -> None:
-    """Copy bytes in both directions until one of them ends."""
-    tasks = [
-        asyncio.ensure_future(_send(reader, websocket)),
-        asyncio.ensure_future(_receive(websocket, writer)),
-    ]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
 async def _send(reader: asyncio.StreamReader, websocket: Any) -> None:
     while data := await reader.read(1 << 18):
         await websocket.send_bytes(b"\x00" + data)  # channel 0
+    raise EOFError  # which also ends the other direction
 
 
 async def _receive(websocket: Any, writer: asyncio.StreamWriter) -> None:
@@ -367,7 +353,7 @@ async def _receive(websocket: Any, writer: asyncio.StreamWriter) -> None:
         message = await websocket.receive_bytes()
         channel = message[0]
         if channel in seen and channel == 1:
-            return
+            raise EOFError
         if channel in seen:
             writer.write(message[1:])
             await writer.drain()

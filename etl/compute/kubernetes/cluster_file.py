@@ -9,11 +9,11 @@ from etl.compute.cluster_settings import (
     ClusterSettings,
     Memory,
     Quantity,
-    Settings,
     Workers,
     workers_for,
 )
 from etl.settings_files.secret_names import may_be_secret
+from etl.settings_files.settings import Settings
 
 SCHEME: Final = "k8s:"
 
@@ -62,6 +62,7 @@ class ClusterFile(ClusterSettings):
     Credentials are in the Secret ``tokenlake-s3``, other variables in the ConfigMap ``tokenlake-settings``.
     """
 
+    noun: ClassVar[str] = "cluster file"
     example: ClassVar[str] = "image: registry.example.com/tokenlake:0.1.0"
 
     image: str = Field(min_length=1)

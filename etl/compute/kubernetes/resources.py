@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from etl.compute import certificates
 from etl.compute.kubernetes.cluster_file import SCHEME, ClusterFile, WorkerGroup
-from etl.settings_files.yaml_file import YamlFile
+from etl.settings_files.yaml_file import FileKind, YamlFile
 
 Resource = dict[str, Any]
 
@@ -194,4 +194,4 @@ def _manifests(file: str, kind: str) -> Iterable[Resource]:
 @cache
 def _read(file: str) -> dict[str, Any]:
     with as_file(files("etl") / "k8s" / "cluster" / file) as path:
-        return YamlFile.parse(path, noun="a manifest", hint="").data
+        return YamlFile.read(path, FileKind(noun="manifest", hint="install Tokenlake again")).data
