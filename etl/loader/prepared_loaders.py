@@ -16,11 +16,17 @@ Trainer computes from it where it resumes; it depends on the loader that asks fo
 
 import inspect
 import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from etl.loader.ranks import Rank
+from etl.errors import LoaderError
+from etl.loader.batches.document_boundaries import Batch, Format
+from etl.loader.one_pass import rows_of
+from etl.loader.ranks import Rank, Shard
+from etl.loader.steps import Steps
 
+UNPREPARED_HINT = "iterate over dataset.batches(...), without Accelerator.prepare"
 _MAX_DEPTH = 8  # of datasets that wrap each other
 
 
@@ -34,6 +40,23 @@ class Prepared:
     before: int = 0  # samples of other ranks in each step, before those of this one
     after: int = 0
     reads_ahead: bool  # the dataset cannot tell which samples the training loop has received
+
+    def steps(self, lanes: int) -> Steps:
+        """Return how samples become steps; accelerate would fill up an incomplete one with others."""
+        return Steps(
+            batch_size=self.batch_size,
+            rank=self.rank,
+            lanes=lanes,
+            drop_last=num_processes() > 1,
+            multiple=self.multiple,
+        )
+
+    def in_places(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        """Yield the rows of batches, and empty samples in the places of the other ranks."""
+        for batch in batches:
+            yield from ({} for _ in range(self.before))
+            yield from rows_of(batch)
+            yield from ({} for _ in range(self.after))
 
 
 def num_processes() -> int:
@@ -71,6 +94,25 @@ def find_prepared(dataset: object) -> Prepared | None:
                 return _describe(loader)
             outer = getattr(outer, "dataset", None)
     return None
+
+
+def check_divisible(
+    shard: Shard, batch_format: Format, columns: Sequence[str], *, where: str
+) -> None:
+    """Raise LoaderError unless accelerate can divide the samples of a dataset."""
+    if shard.is_explicit and num_processes() > 1:
+        raise LoaderError(
+            "accelerate distributes the samples of a prepared loader, but the dataset has a Shard",
+            where=where,
+            hint=f"leave out shard, or {UNPREPARED_HINT}",
+        )
+    if batch_format.cu_seqlens or columns:
+        what = "document lengths" if batch_format.cu_seqlens else "columns"
+        raise LoaderError(
+            f"the {what} of single rows cannot be stacked, as a prepared loader would do",
+            where=where,
+            hint=f"leave them out of Format and View, or {UNPREPARED_HINT}",
+        )
 
 
 def _describe(loader: Any) -> Prepared:
