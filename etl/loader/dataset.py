@@ -62,8 +62,7 @@ class TokenDataset(ShardedDataset):
     another one. A pass that is broken off begins again. ``dataset.batches(8)`` yields batches in the order of
     the plan (with ``prefetch=4``, a thread prepares them ahead). It also works in
     ``DataLoader(dataset.batches(8), batch_size=None, num_workers=2)`` and in torchdata's StatefulDataLoader.
-    A plain ``DataLoader(dataset, batch_size=8)`` is slower, and with workers the batches are in another
-    order; it still yields each sample once.
+    A plain ``DataLoader(dataset, batch_size=8)`` has the same batches, also with workers, but it is slower.
 
     With ``seq_len=Schedule([(0, 2048), (1_000_000, 8192)])``, sample 1,000,000, counted over all epochs, is
     the first window of 8,192 tokens. All windows of a pass have one length, ``dataset.seq_len``: a pass ends

@@ -1,4 +1,9 @@
-"""Loaders that accelerate has prepared: they distribute the samples over the ranks themselves.
+"""How the loader that iterates over single samples makes batches of them, on which ranks.
+
+A DataLoader collates the next ``batch_size`` samples of each worker. The dataset finds the batch size in the
+loader, on the stack, so that a worker reads whole steps and the order does not depend on their number.
+
+Loaders that accelerate has prepared distribute the samples over the ranks themselves.
 
 ``Accelerator.prepare`` and the Hugging Face Trainer take any IterableDataset for one that yields the whole
 epoch on every rank. Each rank then keeps its part (``IterableDatasetShard``), or rank 0 reads everything and
@@ -7,7 +12,8 @@ before it iterates it, so the dataset can find out how its samples will be distr
 
 - In an ``IterableDatasetShard``, a rank reads its own samples only. It yields empty samples in the places of
   the other ranks, which the shard drops.
-- For a dispatcher, the dataset yields the whole epoch.
+- For a dispatcher, the dataset yields the whole epoch, in each step the samples of the ranks one after the
+  other.
 
 On several ranks, an epoch ends after the last full step, of ``batch_size`` samples for each rank: accelerate
 would fill up an incomplete one with repeated samples. The length of the dataset must say so too, because the
@@ -16,10 +22,16 @@ Trainer computes from it where it resumes; it depends on the loader that asks fo
 
 import inspect
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from types import FrameType
+from typing import Any, NamedTuple
+
+from torch.utils.data import BatchSampler, DataLoader
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from etl.loader.ranks import Rank
+from etl.loader.steps import Dispatched
 
 _MAX_DEPTH = 8  # of datasets that wrap each other
 
@@ -33,7 +45,41 @@ class Prepared:
     multiple: int  # batches of an epoch are a multiple of this
     before: int = 0  # samples of other ranks in each step, before those of this one
     after: int = 0
+    dispatched: Dispatched | None = None
     reads_ahead: bool  # the dataset cannot tell which samples the training loop has received
+
+
+class Collation(NamedTuple):
+    """How a DataLoader makes batches of the samples that it takes one by one."""
+
+    batch_size: int = 1
+    drop_last: bool = False
+
+
+def find_collation() -> Collation:
+    """Return how the DataLoader that is now starting to read samples, or a worker, collates them.
+
+    A forked worker still has the frames of the loader below its own. Without a DataLoader, or in one that
+    takes samples as they are, each sample is a step.
+
+    >>> find_collation()
+    Collation(batch_size=1, drop_last=False)
+    """
+    for frame in _frames():
+        owner = frame.f_locals.get("self")
+        if isinstance(owner, (DataLoader, _BaseDataLoaderIter)):
+            sampler = owner._index_sampler  # noqa: SLF001 - the only attribute that both have
+            if isinstance(sampler, BatchSampler):
+                return Collation(sampler.batch_size, sampler.drop_last)
+            break
+    return Collation()
+
+
+def _frames() -> Iterator[FrameType]:
+    frame = inspect.currentframe()
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
 
 
 def num_processes() -> int:
@@ -88,10 +134,12 @@ def _describe(loader: Any) -> Prepared:
             after=(size - 1 - index) * rows,
             reads_ahead=reads_ahead,
         )
-    is_dispatched = hasattr(loader, "split_batches")
+    size = num_processes() if hasattr(loader, "split_batches") else 1
+    num_steps = 1 if size > 1 and loader.split_batches else size
     return Prepared(
         rank=Rank(0, 1),
         batch_size=loader.batch_size or 1,
-        multiple=num_processes() if is_dispatched else 1,
+        multiple=size,
+        dispatched=Dispatched(world_size=size, num_steps=num_steps) if size > 1 else None,
         reads_ahead=reads_ahead,
     )

@@ -21,13 +21,20 @@ from etl.loader.batches.document_boundaries import PER_BATCH, Batch, Format
 from etl.loader.batches.prefetch import prefetch
 from etl.loader.batches.worker_message import WorkerBatch
 from etl.loader.passes import Passes, Resumed, Start, Worker
-from etl.loader.prepared_loaders import Prepared, count_samples, find_prepared, num_processes
+from etl.loader.prepared_loaders import (
+    Collation,
+    Prepared,
+    count_samples,
+    find_collation,
+    find_prepared,
+    num_processes,
+)
 from etl.loader.ranks import Rank, Shard
 from etl.loader.state import STATE_FORMAT, State, check_state, find_state
 from etl.loader.steps import Steps
 from etl.loader.version_lease import VersionLease
 
-_ROWS_AT_ONCE = 8  # samples that are read together if they are returned one by one
+_ROWS_AT_ONCE = 8  # samples that are read together, at least, if they are returned one by one
 _MANY_SAMPLES = 1 << 19  # a billion tokens in windows of 2,048; smaller tables are read quickly
 _BATCHES_HINT = "iterate over dataset.batches(...), without Accelerator.prepare"
 
@@ -60,11 +67,12 @@ class ShardedDataset(IterableDataset[Batch]):
         self._consumed = 0  # position after the batch returned last in this process
         self._pass: tuple[Start, Steps] | None = None  # the newest one that this process reads
         self._worker_steps = 0  # returned in it by this worker
+        self._loader: dict[str, int] | None = None  # of the newest pass or of the loaded state
         self._resumed: State | None = None  # in a worker: its state from a StatefulDataLoader
         self._loaded_epoch: int | None = None  # until the first pass after a state was loaded
         self._reads_ahead = False  # see ``Prepared``
         self._leases: list[VersionLease] = []
-        self._pickled: tuple[int, Rank, Prepared | None] | None = None
+        self._pickled: tuple[int, Rank, Prepared | None, Collation] | None = None
 
     @property
     @abstractmethod
@@ -146,7 +154,10 @@ class ShardedDataset(IterableDataset[Batch]):
                 where=self.where,
                 hint=f"pass the loader to Accelerator.prepare, or {_BATCHES_HINT}",
             )
-        return self.iterate(self.plan_steps(1, drop_last=False), as_rows=True)
+        pickled = self._from_parent()
+        collation = find_collation() if pickled is None else pickled[3]
+        steps = self.plan_steps(collation.batch_size, drop_last=collation.drop_last)
+        return self.iterate(steps, as_rows=True)
 
     def batches(
         self,
@@ -202,6 +213,10 @@ class ShardedDataset(IterableDataset[Batch]):
                     "StatefulDataLoader",
                 )
             consumed = self._consumed
+            if self.world_size > 1:
+                self._check_whole_steps()
+        if self._passes.is_read_by_workers:
+            self._loader = None  # that of an earlier pass
         return self._state(self.epoch, consumed)
 
     def load_state_dict(self, state: State) -> None:
@@ -219,6 +234,7 @@ class ShardedDataset(IterableDataset[Batch]):
         check_state(state, self._state(0, 0), where=self.where)
         self._loaded_epoch = int(state["epoch"])
         self._move(self._loaded_epoch, int(state["consumed"]))
+        self._loader = state.get("loader")
 
     def plan_steps(self, batch_size: int, *, drop_last: bool) -> Steps:
         """Return how the samples become steps of all ranks, for the rank that this process has now."""
@@ -240,8 +256,8 @@ class ShardedDataset(IterableDataset[Batch]):
     def steps(self, steps: Steps, *, as_rows: bool = False) -> Generator[tuple[int, bool, Batch]]:
         """Return the batches of a pass, each with the position after it, and whether it is the last.
 
-        A DataLoader worker of W gets every W-th. If the steps have one sample, ``as_rows`` returns the rows
-        alone, without a batch dimension.
+        A DataLoader worker of W gets every W-th. ``as_rows`` returns the rows of the batches one by one,
+        without a batch dimension.
         """
         worker = Worker.current()
         start = self._passes.begin(
@@ -261,6 +277,7 @@ class ShardedDataset(IterableDataset[Batch]):
             )
         self._pass, self._worker_steps, self._loaded_epoch = (start, steps), start.steps, None
         self._consumed = start.first_sample
+        self._loader = steps.record(start.first_sample)
         if worker.id == 0 and self._passes.rank == 0:
             self._warn_of_few_lanes(steps.rank.world_size)
             self._protect_versions()
@@ -275,23 +292,41 @@ class ShardedDataset(IterableDataset[Batch]):
     ) -> Generator[tuple[int, bool, Batch]]:
         """Yield the batches of some steps of a pass, or their rows, as ``steps`` returns them."""
         end = start.first_sample + steps.end(self.samples_of(start.epoch) - start.first_sample)
-        is_separable = not (self.format.cu_seqlens or self.columns)
-        together = _ROWS_AT_ONCE if as_rows and is_separable else 1
+        together = max(_ROWS_AT_ONCE // steps.batch_size, 1) if as_rows else 1
         with self.reader(start.epoch, world_size=steps.rank.world_size) as reader:
             for done in range(0, len(numbers), together):
                 some = numbers[done : done + together]
                 firsts = [start.first_sample + number * steps.stride for number in some]
                 ranges = [range(first, min(first + steps.stride, end)) for first in firsts]
-                samples = [sample for step in ranges for sample in steps.samples(step)]
-                batch = reader.batch(samples)
-                if self.format.sample_numbers:
-                    before = self.samples_before(start.epoch)
-                    batch["sample"] = torch.tensor(samples, dtype=torch.int64) + before
-                parts = _rows(batch) if as_rows else (batch,)
-                for number, step, part in zip(some, ranges, parts, strict=True):
-                    yield step.stop, number == numbers[-1], part
+                samples = [
+                    sample
+                    for number, step in zip(some, ranges, strict=True)
+                    for sample in steps.samples(step, number=number)
+                ]
+                if not as_rows:
+                    yield ranges[0].stop, some[0] == numbers[-1], self._read(reader, samples, start)
+                    continue
+                rows = self._read_rows(reader, samples, start)
+                for number, step in zip(some, ranges, strict=True):
+                    size = steps.rank.world_size
+                    for position in range(step.start + size, step.stop + 1, size):
+                        is_last = number == numbers[-1] and position == step.stop
+                        yield position, is_last, next(rows)
         if Worker.current().loader:  # the next pass may be that of another worker
             self._end_leases()
+
+    def _read(self, reader: Reader, samples: Sequence[int], start: Start) -> Batch:
+        batch = reader.batch(samples)
+        if self.format.sample_numbers:
+            before = self.samples_before(start.epoch)
+            batch["sample"] = torch.tensor(samples, dtype=torch.int64) + before
+        return batch
+
+    def _read_rows(self, reader: Reader, samples: Sequence[int], start: Start) -> Iterator[Batch]:
+        """Yield samples; those whose tensors or columns cannot be separated are read one by one."""
+        is_separable = not (self.format.cu_seqlens or self.columns)
+        for part in [samples] if is_separable else [[sample] for sample in samples]:
+            yield from _rows(self._read(reader, part, start))
 
     def _warn_of_few_lanes(self, world_size: int) -> None:
         if world_size > self.lanes and self.num_samples >= _MANY_SAMPLES:
@@ -317,9 +352,29 @@ class ShardedDataset(IterableDataset[Batch]):
     def record(self, position: int, *, is_last: bool, start: Start) -> None:
         """Record that the samples before a position have been returned, in this reader."""
         self._consumed = position
-        self._worker_steps += 1
+        self._worker_steps += not self._is_within_step()
         if is_last:
             self._passes.end(Worker.current(), start.number)
+
+    def _is_within_step(self) -> bool:
+        """Whether only a part of a step has been returned: to a dataset that does not pass all rows on."""
+        if self._pass is None:
+            return False
+        start, steps = self._pass
+        done = self._consumed - start.first_sample
+        return done % steps.stride > 0 and done < steps.end(
+            self.samples_of(start.epoch) - start.first_sample
+        )
+
+    def _check_whole_steps(self) -> None:
+        """Raise LoaderError if the samples that all ranks and workers have returned are not consecutive."""
+        if self._is_within_step():
+            raise LoaderError(
+                "a dataset between this one and its DataLoader does not pass on all samples of a step, so "
+                "that no state can say which ones were received",
+                where=self.where,
+                hint="drop rows after the loader, or use a View to select documents",
+            )
 
     def iterate(
         self,
@@ -391,6 +446,7 @@ class ShardedDataset(IterableDataset[Batch]):
             lanes=self.lanes,
             drop_last=num_processes() > 1,
             multiple=prepared.multiple,
+            dispatched=prepared.dispatched,
         )
         return _in_places(self.iterate(steps), prepared)
 
@@ -403,12 +459,14 @@ class ShardedDataset(IterableDataset[Batch]):
             )
 
     def _state(self, epoch: int, consumed: int) -> State:
-        return {"format": STATE_FORMAT, **self.identity, "epoch": epoch, "consumed": consumed}
+        state = {"format": STATE_FORMAT, **self.identity, "epoch": epoch, "consumed": consumed}
+        return state if self._loader is None else {**state, "loader": self._loader}
 
     def _worker_state(self) -> State:
         """Return the state of this worker: the start of its pass, and the steps that it has returned."""
         if self._pass is None or self._reads_ahead:
             raise LoaderError("a worker has a state only while it is read by a StatefulDataLoader")
+        self._check_whole_steps()
         start, steps = self._pass
         remaining = self.samples_of(start.epoch) - start.first_sample
         return {
@@ -435,14 +493,14 @@ class ShardedDataset(IterableDataset[Batch]):
 
     def _move(self, epoch: int, consumed: int, *, is_set: bool = False) -> None:
         self._passes.move(epoch, consumed, is_set=is_set)
-        self._consumed = consumed
+        self._consumed, self._pass, self._loader = consumed, None, None
 
     def _resolve(self) -> Rank:
         pickled = self._from_parent()
         return self.shard.resolve() if pickled is None else pickled[1]
 
-    def _from_parent(self) -> tuple[int, Rank, Prepared | None] | None:
-        """Return what the parent of this spawned worker knew about the ranks; None in other processes."""
+    def _from_parent(self) -> tuple[int, Rank, Prepared | None, Collation] | None:
+        """Return what the parent of this spawned worker knew about ranks and loader; None elsewhere."""
         if get_worker_info() is None or self._pickled is None or self._pickled[0] != os.getpid():
             return None
         return self._pickled
@@ -450,7 +508,8 @@ class ShardedDataset(IterableDataset[Batch]):
     def __getstate__(self) -> dict[str, Any]:
         """Return the fields with the present rank, for a spawned worker, which is in no process group."""
         rank, prepared = self._resolve(), find_prepared(self)
-        fields = {**self.__dict__, "_pickled": (0, rank, prepared), "_leases": []}
+        pickled = (0, rank, prepared, find_collation())
+        fields = {**self.__dict__, "_pickled": pickled, "_leases": []}
         if self.shard.mesh is not None or self.shard.process_group is not None:
             fields["shard"] = Shard(rank=rank.rank, world_size=rank.world_size)
         return fields
