@@ -5,7 +5,7 @@ them without reading each other's. Its ``state_dict`` resumes inside a file, whi
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -25,16 +25,15 @@ def to_huggingface(lake: str, *, version: int | str | None = None) -> "datasets.
     """Return the documents of a version of a token table, by default the newest, in the order of its files.
 
     ``lake`` is the URL of a lake or of a token table, and ``version`` a number or the name of a release. An
-    example has the tokens as ``input_ids``, and the ``id``, ``source`` and ``row`` of the document. Shuffle,
-    pack and batch it with the library's own means; ``TokenDataset`` does this reproducibly, and resumes
-    without reading what was consumed. Call ``with_format("torch")`` before ``map`` and ``filter``, and after
-    ``interleave_datasets``: the library makes no tensors of empty lists.
+    example has the tokens as ``input_ids``, and the ``id``, ``source`` and ``row`` of the document. Documents
+    without tokens are left out: ``map`` drops the declared types, and nothing can be inferred from an empty
+    list. Shuffle, pack and batch the dataset with the library's own means; ``TokenDataset`` does this
+    reproducibly, and resumes without reading what was consumed.
 
     Raises LoaderError if the table does not exist, or if the library is not installed.
     """
     try:
         import datasets
-        from datasets.iterable_dataset import ArrowExamplesIterable
     except ImportError as error:
         raise LoaderError("the library datasets is missing", hint="pip install datasets") from error
     table = releases.open_tokens(lake, version)
@@ -47,16 +46,13 @@ def to_huggingface(lake: str, *, version: int | str | None = None) -> "datasets.
             "row": datasets.Value("int64"),
         }
     )
-    # From tables, as the library reads Parquet files: a generator's empty documents would become no tensors.
-    examples = ArrowExamplesIterable(read_documents, {"files": paths})
-    return datasets.IterableDataset(examples, info=datasets.DatasetInfo(features=features))
+    return datasets.IterableDataset.from_generator(
+        read_documents, features=features, gen_kwargs={"files": paths}
+    )
 
 
-def read_documents(files: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
-    """Yield the documents in data files of a token table, each part of them with a name of its own.
-
-    Raises StorageError if a file cannot be read.
-    """
+def read_documents(files: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yield the documents with tokens in data files; raises StorageError if a file cannot be read."""
     for uri in files:
         with storage.open_input(uri) as source:
             try:
@@ -67,10 +63,9 @@ def read_documents(files: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
                     page_checksum_verification=True,
                 )
                 columns = [*_COLUMNS.values()]
-                batches = file.iter_batches(_BATCH_ROWS, columns=columns, use_threads=False)
-                for number, batch in enumerate(batches):
+                for batch in file.iter_batches(_BATCH_ROWS, columns=columns, use_threads=False):
                     rows = batch.select(columns).rename_columns([*_COLUMNS])
-                    yield f"{uri} {number}", pa.Table.from_batches([rows])
+                    yield from (row for row in rows.to_pylist() if row["input_ids"])
             except (pa.ArrowException, OSError) as error:
                 raise StorageError(
                     f"the data file cannot be read ({error})",

@@ -24,7 +24,6 @@ import inspect
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from types import FrameType
 from typing import Any, NamedTuple
 
 from torch.utils.data import BatchSampler, DataLoader
@@ -46,7 +45,6 @@ class Prepared:
     before: int = 0  # samples of other ranks in each step, before those of this one
     after: int = 0
     dispatched: Dispatched | None = None
-    reads_ahead: bool  # the dataset cannot tell which samples the training loop has received
 
 
 class Collation(NamedTuple):
@@ -65,8 +63,7 @@ def find_collation() -> Collation:
     >>> find_collation()
     Collation(batch_size=1, drop_last=False)
     """
-    for frame in _frames():
-        owner = frame.f_locals.get("self")
+    for owner in _callers():
         if isinstance(owner, (DataLoader, _BaseDataLoaderIter)):
             sampler = owner._index_sampler  # noqa: SLF001 - the only attribute that both have
             if isinstance(sampler, BatchSampler):
@@ -75,10 +72,25 @@ def find_collation() -> Collation:
     return Collation()
 
 
-def _frames() -> Iterator[FrameType]:
+def is_stateful() -> bool:
+    """Whether accelerate reads samples, or has prepared their loader, with ``use_stateful_dataloader``.
+
+    >>> is_stateful()
+    False
+    """
+    return any(
+        type(owner).__module__ == "accelerate.data_loader"
+        and vars(owner).get("use_stateful_dataloader", False)
+        for owner in _callers()
+    )
+
+
+def _callers() -> Iterator[object]:
+    """Yield the objects whose methods are running, the innermost first."""
     frame = inspect.currentframe()
     while frame is not None:
-        yield frame
+        if "self" in frame.f_code.co_varnames:
+            yield frame.f_locals.get("self")
         frame = frame.f_back
 
 
@@ -121,8 +133,6 @@ def find_prepared(dataset: object) -> Prepared | None:
 
 def _describe(loader: Any) -> Prepared:
     shard = loader.dataset
-    # A StatefulDataLoader saves the state before it reads ahead, which is exact for one process.
-    reads_ahead = num_processes() > 1 or not getattr(loader, "use_stateful_dataloader", False)
     if type(shard).__name__ == "IterableDatasetShard":
         size, index = shard.num_processes, shard.process_index
         rows = shard.batch_size // size if shard.split_batches else shard.batch_size
@@ -132,7 +142,6 @@ def _describe(loader: Any) -> Prepared:
             multiple=size if shard.split_batches else 1,
             before=index * rows,
             after=(size - 1 - index) * rows,
-            reads_ahead=reads_ahead,
         )
     size = num_processes() if hasattr(loader, "split_batches") else 1
     num_steps = 1 if size > 1 and loader.split_batches else size
@@ -141,5 +150,4 @@ def _describe(loader: Any) -> Prepared:
         batch_size=loader.batch_size or 1,
         multiple=size,
         dispatched=Dispatched(world_size=size, num_steps=num_steps) if size > 1 else None,
-        reads_ahead=reads_ahead,
     )

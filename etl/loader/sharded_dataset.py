@@ -27,6 +27,7 @@ from etl.loader.prepared_loaders import (
     count_samples,
     find_collation,
     find_prepared,
+    is_stateful,
     num_processes,
 )
 from etl.loader.ranks import Rank, Shard
@@ -70,7 +71,7 @@ class ShardedDataset(IterableDataset[Batch]):
         self._loader: dict[str, int] | None = None  # of the newest pass or of the loaded state
         self._resumed: State | None = None  # in a worker: its state from a StatefulDataLoader
         self._loaded_epoch: int | None = None  # until the first pass after a state was loaded
-        self._reads_ahead = False  # see ``Prepared``
+        self._reads_ahead = False  # in a loader that accelerate has prepared
         self._leases: list[VersionLease] = []
         self._pickled: tuple[int, Rank, Prepared | None, Collation] | None = None
 
@@ -145,6 +146,7 @@ class ShardedDataset(IterableDataset[Batch]):
 
     def __iter__(self) -> Iterator[Batch]:
         """Yield the samples of this rank, each a dictionary of tensors without a batch dimension."""
+        self._check_not_stateful()
         prepared = self._prepared(self)
         if prepared is not None:
             return self._prepared_samples(prepared)
@@ -409,15 +411,26 @@ class ShardedDataset(IterableDataset[Batch]):
 
     def check_unprepared(self, loaded: object) -> None:
         """Raise LoaderError if accelerate distributes what already is the part of this rank."""
-        prepared = self._prepared(loaded)
-        if prepared is None:
+        self._check_not_stateful()
+        if self._prepared(loaded) is None:
             return
-        self._reads_ahead = prepared.reads_ahead
+        self._reads_ahead = True
         if num_processes() > 1:
             raise LoaderError(
                 "each rank has its own batches already, but accelerate would distribute them again",
                 where=self.where,
                 hint=f"{_BATCHES_HINT}, or prepare DataLoader(dataset, batch_size=...)",
+            )
+
+    def _check_not_stateful(self) -> None:
+        """Raise LoaderError for a loader of accelerate that saves states which do not resume."""
+        if is_stateful():
+            raise LoaderError(
+                "accelerate's use_stateful_dataloader leaves out the state of this dataset, or continues "
+                "with another epoch after it",
+                where=self.where,
+                hint="leave it out, call accelerator.register_for_checkpointing(dataset), and "
+                f"{_BATCHES_HINT}",
             )
 
     def _prepared(self, loaded: object) -> Prepared | None:
@@ -439,7 +452,7 @@ class ShardedDataset(IterableDataset[Batch]):
                 where=self.where,
                 hint=f"leave them out of Format and View, or {_BATCHES_HINT}",
             )
-        self._reads_ahead = prepared.reads_ahead
+        self._reads_ahead = True
         steps = Steps(
             batch_size=prepared.batch_size,
             rank=prepared.rank,
@@ -508,6 +521,7 @@ class ShardedDataset(IterableDataset[Batch]):
     def __getstate__(self) -> dict[str, Any]:
         """Return the fields with the present rank, for a spawned worker, which is in no process group."""
         rank, prepared = self._resolve(), find_prepared(self)
+        self._check_not_stateful()
         pickled = (0, rank, prepared, find_collation())
         fields = {**self.__dict__, "_pickled": pickled, "_leases": []}
         if self.shard.mesh is not None or self.shard.process_group is not None:
