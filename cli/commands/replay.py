@@ -41,7 +41,12 @@ def replay(  # noqa: PLR0913 - one parameter per option
     ] = 0,
     rank: Annotated[int, typer.Option(min=0, help="The rank whose batch is printed.")] = 0,
     world_size: Annotated[int, typer.Option(min=1, help="The number of ranks.")] = 1,
-    batch_size: Annotated[int, typer.Option(min=1, help="Rows per batch, on one rank.")] = 1,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Rows per batch, on one rank; by default as the state records it."
+        ),
+    ] = None,
     tokenizer: Annotated[
         str | None,
         typer.Option(
@@ -86,6 +91,7 @@ def replay(  # noqa: PLR0913 - one parameter per option
 def lines(batch: "Replay") -> Iterator[str]:
     """Yield the tables of a batch, and for each row its documents and the beginning of their text."""
     yield f"batch       epoch {batch.epoch}, rank {batch.rank} of {batch.world_size}"
+    yield f"order       {batch.order}"
     for source in batch.sources:
         if source.name is not None:
             yield f"source      {source.name}"

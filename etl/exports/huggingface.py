@@ -25,9 +25,10 @@ def to_huggingface(lake: str, *, version: int | str | None = None) -> "datasets.
     """Return the documents of a version of a token table, by default the newest, in the order of its files.
 
     ``lake`` is the URL of a lake or of a token table, and ``version`` a number or the name of a release. An
-    example has the tokens as ``input_ids``, and the ``id``, ``source`` and ``row`` of the document. Shuffle,
-    pack and batch it with the library's own means; ``TokenDataset`` does this reproducibly, and resumes
-    without reading what was consumed.
+    example has the tokens as ``input_ids``, and the ``id``, ``source`` and ``row`` of the document. Documents
+    without tokens are left out: ``map`` drops the declared types, and nothing can be inferred from an empty
+    list. Shuffle, pack and batch the dataset with the library's own means; ``TokenDataset`` does this
+    reproducibly, and resumes without reading what was consumed.
 
     Raises LoaderError if the table does not exist, or if the library is not installed.
     """
@@ -51,7 +52,7 @@ def to_huggingface(lake: str, *, version: int | str | None = None) -> "datasets.
 
 
 def read_documents(files: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield the documents in data files of a token table; raises StorageError if one cannot be read."""
+    """Yield the documents with tokens in data files; raises StorageError if a file cannot be read."""
     for uri in files:
         with storage.open_input(uri) as source:
             try:
@@ -64,7 +65,7 @@ def read_documents(files: Sequence[str]) -> Iterator[dict[str, Any]]:
                 columns = [*_COLUMNS.values()]
                 for batch in file.iter_batches(_BATCH_ROWS, columns=columns, use_threads=False):
                     rows = batch.select(columns).rename_columns([*_COLUMNS])
-                    yield from rows.to_pylist()
+                    yield from (row for row in rows.to_pylist() if row["input_ids"])
             except (pa.ArrowException, OSError) as error:
                 raise StorageError(
                     f"the data file cannot be read ({error})",

@@ -65,8 +65,7 @@ class TokenDataset(ShardedDataset):
     another one. ``dataset.batches(8)`` yields batches in the order of the plan (with ``prefetch=4``, a thread
     prepares them ahead). It also works in
     ``DataLoader(dataset.batches(8), batch_size=None, num_workers=2)`` and in torchdata's StatefulDataLoader.
-    A plain ``DataLoader(dataset, batch_size=8)`` is slower, and with workers the batches are in another
-    order; it still yields each sample once.
+    A plain ``DataLoader(dataset, batch_size=8)`` has the same batches, also with workers, but it is slower.
 
     If a loop leaves a pass before its end, the next pass continues behind the last batch that the loop was
     given. To look at a batch without consuming it, take it from a copy, ``copy.copy(dataset)``, which has its

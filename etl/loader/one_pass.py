@@ -6,11 +6,11 @@ from typing import Protocol
 
 import torch
 
-from etl.loader.batches.document_boundaries import PER_BATCH, Batch, Format
+from etl.loader.batches.document_boundaries import PER_BATCH, Batch, PositionedBatch
 from etl.loader.passes import Start, Worker
 from etl.loader.steps import Steps
 
-_ROWS_AT_ONCE = 8  # samples that are read together if they are returned one by one
+_ROWS_AT_ONCE = 8  # samples that are read together, at least, if they are returned one by one
 
 
 class Reader(Protocol):
@@ -37,33 +37,54 @@ class Pass:
         """Whether accelerate receives the batches earlier than the training loop."""
         self.returned = start.steps
         """The steps that this reader has returned."""
+        self.is_whole = True
+        """Whether the last one was returned with all its rows."""
 
     def read(
         self,
         open_reader: Callable[[], AbstractContextManager[Reader]],
-        batch_format: Format,
         *,
-        samples_before: int,
-        as_rows: bool,
-        is_separable: bool,
-    ) -> Generator[tuple[int, bool, Batch]]:
-        """Yield each batch with the sample of the epoch after it, and whether it is the last.
+        samples_before: int | None,
+    ) -> Generator[PositionedBatch]:
+        """Yield the batches; ``samples_before`` adds the numbers of the samples over all epochs to them."""
+        with open_reader() as reader:
+            for number in self.numbers:
+                step = self._samples_of(number)
+                samples = self.steps.samples(step, number=number)
+                batch = _read(reader, samples, samples_before)
+                yield PositionedBatch(step.stop, True, number == self.numbers[-1], batch)
 
-        If the steps have one sample, ``as_rows`` yields the rows alone, without a batch dimension.
-        ``is_separable`` batches can be read together and divided into rows.
+    def read_rows(
+        self,
+        open_reader: Callable[[], AbstractContextManager[Reader]],
+        *,
+        samples_before: int | None,
+        is_separable: bool,
+    ) -> Generator[PositionedBatch]:
+        """Yield the rows of the batches, without a batch dimension.
+
+        Rows that are not separable are read one by one, others several at once.
         """
-        together = _ROWS_AT_ONCE if as_rows and is_separable else 1
+        world_size = self.steps.rank.world_size
+        together = max(_ROWS_AT_ONCE // self.steps.batch_size, 1)
         with open_reader() as reader:
             for done in range(0, len(self.numbers), together):
                 some = self.numbers[done : done + together]
-                ranges = [self._samples_of(number) for number in some]
-                samples = [sample for step in ranges for sample in self.steps.samples(step)]
-                batch = reader.batch(samples)
-                if batch_format.sample_numbers:
-                    batch["sample"] = torch.tensor(samples, dtype=torch.int64) + samples_before
-                parts = rows_of(batch) if as_rows else (batch,)
-                for number, step, part in zip(some, ranges, parts, strict=True):
-                    yield step.stop, number == self.numbers[-1], part
+                samples = [
+                    sample
+                    for number in some
+                    for sample in self.steps.samples(self._samples_of(number), number=number)
+                ]
+                parts = [samples] if is_separable else [[sample] for sample in samples]
+                rows = (
+                    row for part in parts for row in rows_of(_read(reader, part, samples_before))
+                )
+                for number in some:
+                    step = self._samples_of(number)
+                    for position in range(step.start + world_size, step.stop + 1, world_size):
+                        is_whole = position == step.stop
+                        is_last = is_whole and number == self.numbers[-1]
+                        yield PositionedBatch(position, is_whole, is_last, next(rows))
 
     def _samples_of(self, number: int) -> range:
         """Return the samples of a step, over all ranks."""
@@ -79,6 +100,13 @@ class Pass:
             "stride": self.steps.stride,
             "end": self.end,
         }
+
+
+def _read(reader: Reader, samples: Sequence[int], samples_before: int | None) -> Batch:
+    batch = reader.batch(samples)
+    if samples_before is not None:
+        batch["sample"] = torch.tensor(samples, dtype=torch.int64) + samples_before
+    return batch
 
 
 def rows_of(batch: Batch) -> list[Batch]:

@@ -19,7 +19,7 @@ import multiprocessing
 import multiprocessing.util
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from multiprocessing.context import get_spawning_popen
 from multiprocessing.sharedctypes import RawArray
@@ -29,17 +29,18 @@ from torch.utils.data import get_worker_info
 
 from etl.errors import LoaderError
 from etl.loader.ranks import Rank
-from etl.loader.steps import Steps
+from etl.loader.steps import RECORD, Steps
 
 # Of the page. Position: the epoch, the first sample of the newest pass or of the next one, the sample after
 # the batch that this process returned last, and whether a pass may begin where nothing is left of the epoch.
-_OWNER, _EPOCH, _FIRST, _CONSUMED, _IS_SET, *_REST = range(19)
-# The newest pass: its number, its readers, whether they run ahead, how many of them collate single samples,
-# whether it followed a state at the end of an epoch, and its steps.
-_PASS, _READERS, _RUNS_AHEAD, _COLLATED, _MAY_BE_DISCARDED, *_REST = _REST
+_OWNER, _EPOCH, _FIRST, _CONSUMED, _IS_SET, *_REST = range(22)
+# The newest pass: its number, its readers, whether they run ahead, whether it followed a state at the end of
+# an epoch, its steps, and what states record of these.
+_PASS, _READERS, _RUNS_AHEAD, _MAY_BE_DISCARDED, *_REST = _REST
 _STEPS = slice(_REST[0], _REST[0] + 5)  # as in ``_steps_as_numbers``
+_RECORD = slice(_REST[5], _REST[5] + len(RECORD))
 # The loader that has begun a pass last, and whether it was refused.
-_LOADER, _LOADER_PASS, _IS_REFUSED, _HEADER = _REST[5:]
+_LOADER, _LOADER_PASS, _IS_REFUSED, _HEADER = _REST[9:]
 _ENDED, _RESUMED, _STEPS_DONE, _PER_WORKER = range(4)
 _SIZE = 512  # 4 kB
 _MAX_WORKERS = (_SIZE - _HEADER) // _PER_WORKER
@@ -100,7 +101,6 @@ class Planned:
     samples_of: Callable[[int], int]  # the samples of an epoch
     repeats: bool  # begin again where a pass that was cut short began
     runs_ahead: bool  # the training loop receives the batches later than they are returned
-    is_collated: bool  # by workers, from single samples
 
     def count(self, epoch: int, first_sample: int) -> int:
         """Return the number of steps from a sample of an epoch on."""
@@ -135,9 +135,10 @@ class Passes:
         return bool(self._values[_READERS]) and bool(self._values[_RUNS_AHEAD])
 
     @property
-    def collating_workers(self) -> int:
-        """The number of workers that collate batches from single samples in the newest pass, or 0."""
-        return int(self._values[_COLLATED])
+    def loader(self) -> dict[str, int] | None:
+        """What a state records of the steps of the newest pass, or of the one before the state was saved."""
+        record = dict(zip(RECORD, self._values[_RECORD], strict=True))
+        return record if record["batch_size"] else None
 
     @property
     def steps(self) -> Steps | None:
@@ -162,13 +163,19 @@ class Passes:
         )
 
     def move(
-        self, epoch: int, consumed: int, *, is_set: bool = False, collating_workers: int = 0
+        self,
+        epoch: int,
+        consumed: int,
+        *,
+        is_set: bool = False,
+        loader: Mapping[str, int] | None = None,
     ) -> None:
         """Begin the next pass at a position; ``is_set``: even if nothing is left of the epoch there."""
         values = self._values
         values[_EPOCH], values[_IS_SET] = epoch, int(is_set)
         values[_FIRST] = values[_CONSUMED] = consumed
-        values[_READERS], values[_COLLATED] = 0, collating_workers
+        values[_READERS] = 0
+        values[_RECORD] = [loader[name] if loader else 0 for name in RECORD]
 
     def keep_epoch(self) -> None:
         """Let the next pass read the rest of this epoch, even if nothing is left of it."""
@@ -237,8 +244,8 @@ class Passes:
             values[_PASS] += 1
             values[_READERS] = worker.count
             values[_RUNS_AHEAD] = int(planned.runs_ahead or worker.loader > 0)
-            values[_COLLATED] = worker.count if worker.loader and planned.is_collated else 0
             values[_STEPS] = _steps_as_numbers(planned.steps)
+            values[_RECORD] = [*planned.steps.record(start[1]).values()]
         values[_LOADER] = worker.loader
         values[_LOADER_PASS] = self._loader_pass  # last: the other workers wait for it
 

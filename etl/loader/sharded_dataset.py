@@ -18,7 +18,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from etl.errors import LoaderError
 from etl.loader.batches.device import copy_ahead
-from etl.loader.batches.document_boundaries import Batch, Format
+from etl.loader.batches.document_boundaries import Batch, Format, PositionedBatch
 from etl.loader.batches.prefetch import prefetch
 from etl.loader.batches.worker_message import WorkerBatch
 from etl.loader.one_pass import Pass, Reader
@@ -27,7 +27,9 @@ from etl.loader.prepared_loaders import (
     UNPREPARED_HINT,
     Prepared,
     check_divisible,
+    check_stateless,
     count_samples,
+    find_collation,
     find_prepared,
     num_processes,
 )
@@ -147,6 +149,7 @@ class ShardedDataset(IterableDataset[Batch]):
 
     def __iter__(self) -> Iterator[Batch]:
         """Yield the samples of this rank, each a dictionary of tensors without a batch dimension."""
+        check_stateless(self.where)
         prepared = self.prepared_for(self)
         if prepared is None:
             if num_processes() > 1 and not self.shard.is_explicit:
@@ -155,10 +158,13 @@ class ShardedDataset(IterableDataset[Batch]):
                     where=self.where,
                     hint=f"pass the loader to Accelerator.prepare, or {UNPREPARED_HINT}",
                 )
-            return self.iterate(self.plan_steps(1, drop_last=False), as_rows=True)
+            parent = self._known_by_parent()
+            collation = find_collation() if parent is None else parent.collation
+            steps = self.plan_steps(collation.batch_size, drop_last=collation.drop_last)
+            return self.iterate(steps, as_rows=True)
         check_divisible(self.shard, self.format, self.columns, where=self.where)
         steps = prepared.steps(self.lanes)
-        return prepared.in_places(self.iterate(steps, runs_ahead=prepared.reads_ahead))
+        return prepared.in_places(self.iterate(steps, runs_ahead=True))
 
     def batches(
         self,
@@ -199,6 +205,7 @@ class ShardedDataset(IterableDataset[Batch]):
             self._passes.keep_epoch()
         else:
             self._passes.move(epoch, 0, is_set=True)
+            self._pass = None
 
     def state_dict(self, *, consumed: int | None = None, samples_seen: int | None = None) -> State:
         """Return the position in this epoch: a few integers, equal on all ranks after the same step.
@@ -225,6 +232,7 @@ class ShardedDataset(IterableDataset[Batch]):
                     "StatefulDataLoader",
                 )
             consumed = self._passes.consumed
+            self._check_whole_steps()
         state = self._state(self.epoch, consumed)
         check_position(state, self.samples_of, where=self.where)
         return state
@@ -244,11 +252,8 @@ class ShardedDataset(IterableDataset[Batch]):
             self._resumed = state
             return
         self._loaded_epoch = int(state["epoch"])
-        self._passes.move(
-            self._loaded_epoch,
-            int(state["consumed"]),
-            collating_workers=int(state["loader_workers"]),
-        )
+        self._pass, loader = None, state.get("loader")
+        self._passes.move(self._loaded_epoch, int(state["consumed"]), loader=loader)
 
     def plan_steps(self, batch_size: int, *, drop_last: bool) -> Steps:
         """Return how the samples become steps of all ranks, for the rank that this process has now."""
@@ -278,11 +283,11 @@ class ShardedDataset(IterableDataset[Batch]):
     ) -> Iterator[Batch]:
         """Begin a pass now, and return its batches; each is recorded when it is returned.
 
-        If the steps have one sample, ``as_rows`` returns the rows alone, without a batch dimension.
+        ``as_rows`` returns the rows of the batches one by one, without a batch dimension.
         """
         # Begin now, not at the first batch: a StatefulDataLoader saves the state in between.
         try:
-            begun = self._begin(steps, is_collated=as_rows, runs_ahead=runs_ahead)
+            begun = self._begin(steps, runs_ahead=runs_ahead)
         except LoaderError as error:
             if get_worker_info() is None:
                 raise
@@ -290,13 +295,16 @@ class ShardedDataset(IterableDataset[Batch]):
             self._has_failed = True
             return _failed(error)
         epoch = begun.start.epoch
-        batches = begun.read(
-            lambda: self.reader(epoch, world_size=steps.rank.world_size),
-            self.format,
-            samples_before=self.samples_before(epoch),
-            as_rows=as_rows,
-            is_separable=not (self.format.cu_seqlens or self.columns),
-        )
+        before = self.samples_before(epoch) if self.format.sample_numbers else None
+
+        def open_reader() -> AbstractContextManager[Reader]:
+            return self.reader(epoch, world_size=steps.rank.world_size)
+
+        if as_rows:
+            is_separable = not (self.format.cu_seqlens or self.columns)
+            batches = begun.read_rows(open_reader, samples_before=before, is_separable=is_separable)
+        else:
+            batches = begun.read(open_reader, samples_before=before)
         batches = prefetch(batches, num_prefetch) if num_prefetch else batches
         return self._return(batches if device is None else copy_ahead(batches, device), begun)
 
@@ -305,15 +313,15 @@ class ShardedDataset(IterableDataset[Batch]):
         parent = self._known_by_parent()
         return find_prepared(loaded) if parent is None else parent.prepared
 
-    def _begin(self, steps: Steps, *, is_collated: bool, runs_ahead: bool) -> Pass:
+    def _begin(self, steps: Steps, *, runs_ahead: bool) -> Pass:
         """Begin a pass in this reader."""
+        self._check_whole_steps()
         worker = Worker.current()
         planned = Planned(
             steps=steps,
             samples_of=self.samples_of,
             repeats=self.repeat,
             runs_ahead=runs_ahead,
-            is_collated=is_collated,
         )
         start = self._passes.begin(worker, planned, self._take_resumed(steps))
         if start is None:
@@ -339,7 +347,7 @@ class ShardedDataset(IterableDataset[Batch]):
             self._passes.end(worker, start.number)
         return self._pass
 
-    def _return(self, batches: Generator[tuple[int, bool, Batch]], begun: Pass) -> Iterator[Batch]:
+    def _return(self, batches: Generator[PositionedBatch], begun: Pass) -> Iterator[Batch]:
         """Yield the batches of a pass, and record each before it is returned."""
         worker = Worker.current()
         with closing(batches):
@@ -349,13 +357,13 @@ class ShardedDataset(IterableDataset[Batch]):
                 self.waited += perf_counter() - started
                 if item is None:
                     break
-                position, is_last, batch = item
-                begun.returned += 1
+                begun.returned += item.is_whole
+                begun.is_whole = item.is_whole
                 if not worker.loader:
-                    self._passes.record(position)
-                if is_last:
+                    self._passes.record(item.position)
+                if item.is_last:
                     self._passes.end(worker, begun.start.number)
-                yield WorkerBatch(batch) if worker.loader else batch
+                yield WorkerBatch(item.batch) if worker.loader else item.batch
         if worker.loader:  # the next pass may be that of another worker
             self._versions.end()
 
@@ -370,9 +378,9 @@ class ShardedDataset(IterableDataset[Batch]):
             )
 
     def _state(self, epoch: int, consumed: int) -> State:
-        workers = self._passes.collating_workers
-        position = {"epoch": epoch, "consumed": consumed, "loader_workers": workers}
-        return {"format": STATE_FORMAT, **self.identity, **position}
+        state = {"format": STATE_FORMAT, **self.identity, "epoch": epoch, "consumed": consumed}
+        loader = self._passes.loader
+        return {**state, "loader": loader} if loader and epoch == self.epoch else state
 
     def state_after(self, samples_seen: int, steps: Steps | None) -> State:
         """Return the state after some samples since the first epoch, each epoch in the same steps."""
@@ -395,8 +403,21 @@ class ShardedDataset(IterableDataset[Batch]):
             return self._state(0, 0)
         if self._pass is None or self._pass.runs_ahead:
             raise LoaderError("a worker has a state only while it is read by a StatefulDataLoader")
+        self._check_whole_steps()
         start = self._pass.start
         return {**self._state(start.epoch, start.first_sample), **self._pass.worker_state()}
+
+    def _check_whole_steps(self) -> None:
+        """Raise LoaderError if the samples that all ranks and workers have returned are not consecutive."""
+        if self._pass is None or self._pass.is_whole:
+            return
+        if get_worker_info() is not None or self._pass.steps.rank.world_size > 1:
+            raise LoaderError(
+                "a dataset between this one and its DataLoader does not pass on all samples of a step, so "
+                "that no state can say which ones were received",
+                where=self.where,
+                hint="drop rows after the loader, or use a View to select documents",
+            )
 
     def _take_resumed(self, steps: Steps) -> Resumed | None:
         """Return the state with which this worker resumes; only the first pass resumes."""
@@ -434,7 +455,10 @@ class ShardedDataset(IterableDataset[Batch]):
         if get_spawning_popen() is None:
             own["_passes"] = copy(self._passes)
         else:
-            own["_parent"] = Parent(self._resolve(), process_rank(), find_prepared(self))
+            check_stateless(self.where)
+            own["_parent"] = Parent(
+                self._resolve(), process_rank(), find_prepared(self), find_collation()
+            )
         return {**self.__dict__, **own}
 
     def __setstate__(self, fields: dict[str, Any]) -> None:
@@ -472,6 +496,7 @@ class Batches(IterableDataset[Batch]):
 
     def __iter__(self) -> Iterator[Batch]:
         """Begin a pass, which reads on where the last one ended."""
+        check_stateless(self.dataset.where)
         prepared = self.dataset.prepared_for(self)
         if prepared is not None and num_processes() > 1:
             raise LoaderError(
@@ -489,7 +514,7 @@ class Batches(IterableDataset[Batch]):
             self._steps(),
             num_prefetch=self.prefetch,
             device=self.device,
-            runs_ahead=prepared is not None and prepared.reads_ahead,
+            runs_ahead=prepared is not None,
         )
 
     def _steps(self) -> Steps:

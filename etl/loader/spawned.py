@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from etl.loader.prepared_loaders import Prepared
+from etl.loader.prepared_loaders import Collation, Prepared
 from etl.loader.ranks import Rank
 
 
@@ -13,4 +13,5 @@ class Parent:
     rank: Rank  # among the processes that divide the samples
     process_rank: int  # among all processes
     prepared: Prepared | None  # how accelerate's loader takes the samples
+    collation: Collation  # how a DataLoader takes single samples
     child: int = 0  # the process that was spawned

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from etl.errors import LoaderError
+from etl.loader.steps import RECORD
 
 STATE_FORMAT = 4
 State = dict[str, Any]
 
 _KEYS = {"format", "plan", "epoch", "consumed"}  # in every state
-_POSITION = _KEYS | {"loader_workers", "sources"}  # not settings of the order
 _WORKER_KEYS = {"worker", "workers", "steps", "stride", "end"}
 """Also in the state of a DataLoader worker: its turn, the number of workers, the steps it has returned, the
 samples per step over all ranks, and the end of its pass."""
@@ -72,9 +72,7 @@ def check_state(state: State, own: State, *, where: str) -> None:
     if state["plan"] == own["plan"]:
         return
     names = [
-        name
-        for name in state
-        if name not in _POSITION | _WORKER_KEYS and not _is_nested(state[name])
+        name for name in state if name not in _KEYS | _WORKER_KEYS and not _is_nested(state[name])
     ]
     changed = [f"{n}={state[n]}, here {own.get(n)}" for n in names if state[n] != own.get(n)]
     saved = ", ".join(f"{name}={state[name]}" for name in names)
@@ -89,7 +87,9 @@ def check_position(state: State, samples_of: Callable[[int], int], *, where: str
     """Raise LoaderError unless the position of a state exists; ``samples_of`` returns those of an epoch."""
     epoch = whole_number("epoch", state["epoch"], where=where)
     _check_samples("consumed", state["consumed"], epoch, samples_of, where=where)
-    whole_number("loader_workers", state.get("loader_workers", 0), where=where)
+    loader = state.get("loader", {})
+    for name in RECORD if loader else ():
+        whole_number(f"{name} of the loader", loader.get(name), where=where)
     if not state.keys() & _WORKER_KEYS:
         return
     missing = sorted(_WORKER_KEYS - state.keys())

@@ -27,6 +27,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:'set_vital' is deprecated"),  # torchdata 0.11 calls it
 ]
 
+SLOW = pytest.mark.slow
 BATCH = 3
 Rows = list[tuple[int, ...]]
 
@@ -76,12 +77,17 @@ def of_batches(dataset: ShardedDataset, kind: Any = DataLoader, **options: Any) 
     return kind(dataset.batches(BATCH), batch_size=None, **options)
 
 
+FORK: dict[str, Any]
+SPAWN: dict[str, Any]
 FORK, SPAWN = ({"num_workers": 2, "multiprocessing_context": name} for name in ("fork", "spawn"))
 LOADERS: dict[str, Loader] = {
     "batches": lambda dataset: dataset.batches(BATCH),
     "prefetch": lambda dataset: dataset.batches(BATCH, prefetch=3),
     "DataLoader": of_batches,
     "rows": lambda dataset: DataLoader(dataset, batch_size=BATCH, drop_last=True),
+    "rows, 2 workers": lambda dataset: DataLoader(
+        dataset, batch_size=BATCH, drop_last=True, **FORK
+    ),
     "1 worker": partial(of_batches, num_workers=1),
     "2 workers": partial(of_batches, **FORK),
     "persistent": partial(of_batches, **FORK, persistent_workers=True),
@@ -94,11 +100,12 @@ LOADERS: dict[str, Loader] = {
 
 
 def cases() -> list[Any]:
-    """Return all combinations: slow if workers are spawned, since each imports torch."""
+    """Return all combinations: slow but for one new way or one new loader, without spawned workers."""
+    quick = {*((way, "2 workers") for way in WAYS), *(("pickle", kind) for kind in LOADERS)}
     return [
-        pytest.param(way, loader, marks=[pytest.mark.slow] if "spawn" in loader else [])
+        pytest.param(way, kind, marks=[] if (way, kind) in quick and "spawn" not in kind else SLOW)
         for way in WAYS
-        for loader in LOADERS
+        for kind in LOADERS
     ]
 
 

@@ -121,7 +121,6 @@ def test_a_state_consists_of_a_few_integers(lake):
     assert state.pop("plan") == TokenDataset(lake, seq_len=10).state_dict()["plan"]
     shuffle = {"lanes": 256, "block_tokens": 266, "run_tokens": 1}
     position = {"version": 1, "seq_len": 10, "seed": 0, "epoch": 0, "consumed": 0}
-    position |= {"loader_workers": 0}
     position |= {"padded": 0, "best_fit": 0}
     assert state.pop("tensors") == asdict(Format())
     assert state == {"format": 4, **position, **shuffle}
