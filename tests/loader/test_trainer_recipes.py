@@ -166,7 +166,9 @@ def test_accelerate(lake, tmp_path):
     assert [*first.seen, *second.seen] == windows(lake, step=4)[:20]
 
 
-def test_lightning(lake, tmp_path):
+@pytest.fixture
+def fit_with_lightning(lake, tmp_path):
+    """Return a function that trains a new model by the recipe, and returns the windows it was given."""
     lightning = pytest.importorskip("pytorch_lightning", reason="make test-trainers installs it")
 
     class Module(lightning.LightningModule):  # type: ignore[name-defined, misc]
@@ -181,18 +183,51 @@ def test_lightning(lake, tmp_path):
         def configure_optimizers(self):
             return torch.optim.SGD(self.parameters(), lr=0.1)
 
-    saver = lightning.callbacks.ModelCheckpoint(
-        tmp_path, filename="{step}", every_n_train_steps=5, save_top_k=-1
-    )
-    options = {"accelerator": "cpu", "devices": 1, "logger": False, "seq_len": SEQ_LEN}
-    options |= {"enable_progress_bar": False, "enable_model_summary": False, "max_epochs": 1}
-    options["default_root_dir"] = tmp_path
-    train = recipe("Lightning")["train"]
-    first, second = Module(), Module()
-    train(lake, first, callbacks=[saver], **options)
-    train(lake, second, checkpoint=str(tmp_path / "step=5.ckpt"), **options)
-    assert second.model.seen == first.model.seen[20:]
-    assert first.model.seen == windows(lake, 1, step=4)
+    def fit(save_steps=None, **options):
+        callbacks = []
+        if save_steps:
+            checkpoints = lightning.callbacks.ModelCheckpoint(
+                tmp_path, filename="{step}", every_n_train_steps=save_steps, save_top_k=-1
+            )
+            callbacks = [checkpoints]
+        module = Module()
+        recipe("Lightning")["train"](
+            lake,
+            module,
+            seq_len=SEQ_LEN,
+            callbacks=callbacks,
+            accelerator="cpu",
+            devices=1,
+            logger=False,
+            enable_checkpointing=bool(save_steps),
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            default_root_dir=tmp_path,
+            **options,
+        )
+        return module.model.seen
+
+    return fit
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_lightning(lake, tmp_path, fit_with_lightning, workers):
+    options = {"max_epochs": 3, "workers": workers}
+    first = fit_with_lightning(save_steps=5, **options)
+    assert first == windows(lake, 3, step=4)
+    for steps in (5, 10, 15):
+        checkpoint = str(tmp_path / f"step={steps}.ckpt")
+        assert fit_with_lightning(checkpoint=checkpoint, **options) == first[4 * steps :]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("limit", [1, 4, 9])
+def test_lightning_continues_epochs_that_it_cuts_short(lake, fit_with_lightning, workers, limit):
+    options = {"max_epochs": 5, "workers": workers, "limit_train_batches": limit}
+    seen = fit_with_lightning(**options)
+    assert seen == windows(lake, 5, step=4)[: len(seen)]
+    # An epoch of Lightning ends with the limit or with the epoch of the dataset.
+    assert len(seen) >= 4 * min(5 * limit, 17)
 
 
 def test_stateful_data_loader(lake):
