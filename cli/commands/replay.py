@@ -15,9 +15,9 @@ app = typer.Typer()
 
 @app.command(
     epilog=options.examples(
-        "etl replay lake --state checkpoint.pt --batch-size 8",
+        "etl replay lake --state checkpoint.pt --step -1",
         "etl replay lake --seq-len 2048 --step 1200 --rank 3 --world-size 16 --batch-size 8",
-        "etl replay web=lake/web code=lake/code --state checkpoint.pt --batch-size 8",
+        "etl replay web=lake/web code=lake/code --state checkpoint.pt --step -1",
     )
 )
 def replay(  # noqa: PLR0913 - one parameter per option
@@ -60,7 +60,9 @@ def replay(  # noqa: PLR0913 - one parameter per option
     """Print the documents and the text of a training batch.
 
     Helps to explain a spike of the loss. Give the state that the loader saved or, for a single table in
-    default shuffle order, the numbers that the loader was opened with.
+    default shuffle order, the numbers that the loader was opened with. The workers of a loader do not
+    matter. The line "order" says which batch size, ranks and beginning of the pass the answer rests on,
+    and whether the state records them.
     """
     from etl.loader import Shard, TokenDataset, TokenMixture
     from etl.loader.replay import open_saved, read_state

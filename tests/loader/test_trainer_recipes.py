@@ -145,6 +145,35 @@ def tiny_llama(transformers):
     return model
 
 
+def run_trl(lake, folder, steps):
+    import transformers
+    from tokenizers import Tokenizer, models
+
+    words = Tokenizer(models.WordLevel({"<pad>": 0, "<eos>": 1}, unk_token="<pad>"))
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=words, pad_token="<pad>", eos_token="<eos>"
+    )
+    model = tiny_llama(transformers)
+    options = {"use_cpu": True, "bf16": False, "report_to": [], "disable_tqdm": True}
+    options |= {"save_strategy": "no", "dataloader_pin_memory": False, "seq_len": SEQ_LEN}
+    train = recipe("SFTTrainer of trl")["train"]
+    train(lake, model, tokenizer, str(folder), steps=steps, **options)
+    return model.seen
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_trl_trains_on_each_window_once(lake, tmp_path, ranks):
+    """In 9 steps on one rank, and in 4 on two, which divide the four files after token 118."""
+    # Before the tests that train in this process, which forked ranks would inherit.
+    trl = pytest.importorskip("trl", reason="make test-trainers installs it")
+    assert trl.SFTTrainer  # imported once for all ranks
+    steps = 36 // 4 // ranks
+    results = run_ranks(run_trl, lake, tmp_path, steps, folder=tmp_path, world_size=ranks)
+    for seen, first in zip(results, (0, 118)[:ranks], strict=True):
+        starts = range(first, first + 4 * steps * SEQ_LEN, SEQ_LEN)
+        assert seen == [tuple(range(start, start + SEQ_LEN)) for start in starts]
+
+
 def test_hugging_face_trainer(lake, tmp_path):
     transformers = pytest.importorskip("transformers", reason="make test-trainers installs it")
     pytest.importorskip("accelerate", reason="make test-trainers installs it")
