@@ -123,15 +123,11 @@ def open_sets(lakes):
     }
 
 
-def evaluate_with_accelerate(lakes):
+def evaluate_with_accelerate(lakes, evaluate):
     from accelerate import Accelerator
 
-    accelerator = Accelerator(cpu=True)
-    model = HuggingFaceModel()
-    prepared, evaluate = (
-        accelerator.prepare(model),
-        recipe("Evaluation with Accelerate")["evaluate"],
-    )
+    accelerator, model = Accelerator(cpu=True), HuggingFaceModel()
+    prepared = accelerator.prepare(model)
     losses = {
         name: evaluate(accelerator, prepared, evaluation)
         for name, evaluation in open_sets(lakes).items()
@@ -142,15 +138,18 @@ def evaluate_with_accelerate(lakes):
 def test_accelerate(lakes, tmp_path, world_size):
     pytest.importorskip("transformers", reason="make test-trainers installs it")
     pytest.importorskip("accelerate", reason="make test-trainers installs it")
-    ranks = run_ranks(evaluate_with_accelerate, lakes, folder=tmp_path, world_size=world_size)
+    evaluate = recipe("Evaluation with Accelerate")["evaluate"]
+    ranks = run_ranks(
+        evaluate_with_accelerate, lakes, evaluate, folder=tmp_path, world_size=world_size
+    )
     check(lakes, ranks, is_shifted=False)
 
 
-def evaluate_with_hugging_face(lakes, folder):
+def evaluate_with_hugging_face(lakes, names, folder):
     """Evaluate after each step of a training that changes nothing, the last step among them."""
     from transformers import TrainingArguments
 
-    names, model = recipe("Evaluation by the Hugging Face Trainer"), HuggingFaceModel()
+    model = HuggingFaceModel()
     rows = [{"input_ids": torch.arange(7), "labels": torch.arange(7)}] * 5  # not divisible
     arguments = TrainingArguments(
         output_dir=folder,
@@ -188,7 +187,8 @@ def evaluate_with_hugging_face(lakes, folder):
 def test_the_hugging_face_trainer(lakes, tmp_path, world_size):
     pytest.importorskip("transformers", reason="make test-trainers installs it")
     pytest.importorskip("accelerate", reason="make test-trainers installs it")
-    arguments = (lakes, str(tmp_path / "out"))
+    names = recipe("Evaluation by the Hugging Face Trainer")  # imported once, before the ranks fork
+    arguments = (lakes, names, str(tmp_path / "out"))
     ranks = run_ranks(
         evaluate_with_hugging_face, *arguments, folder=tmp_path, world_size=world_size
     )

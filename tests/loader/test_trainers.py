@@ -89,6 +89,7 @@ def unprepared_messages(lake):
     for loader in (
         DataLoader(dataset, batch_size=3),
         accelerator.prepare(DataLoader(dataset.batches(3), batch_size=None)),
+        accelerator.prepare(DataLoader(dataset.evaluation(3), batch_size=None)),
         accelerator.prepare(DataLoader(sharded, batch_size=3)),
         accelerator.prepare(DataLoader(lengths, batch_size=3)),
     ):
@@ -106,10 +107,10 @@ def unprepared_messages(lake):
 
 def test_what_would_be_divided_twice_is_refused(lake, tmp_path):
     (messages, first), (_, second) = run_ranks(unprepared_messages, lake, folder=tmp_path)
-    assert len(messages) == 4
+    assert len(messages) == 5
     for message, part in zip(
         messages,
-        ("has not prepared the loader", "again", "has a Shard", "cannot be stacked"),
+        ("has not prepared the loader", "again", "again", "has a Shard", "cannot be stacked"),
         strict=True,
     ):
         assert part in message
