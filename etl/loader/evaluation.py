@@ -153,7 +153,8 @@ class Evaluation(IterableDataset[Batch]):
             raise LoaderError(
                 "each rank has its own part of the evaluation, but accelerate would distribute it again",
                 where=self.dataset.where,
-                hint="iterate over the evaluation, or a DataLoader of it, without Accelerator.prepare",
+                hint="iterate over the evaluation, or a DataLoader of it, without Accelerator.prepare; "
+                "in a Trainer, return it from get_eval_dataloader",
             )
 
     def __getstate__(self) -> dict[str, Any]:

@@ -128,7 +128,7 @@ def document_lake(new_place):
     return make_document_lake(str(new_place("documents")), docs)
 
 
-@pytest.mark.parametrize("is_mixture", [False, True])
+@pytest.mark.parametrize("is_mixture", [False, pytest.param(True, marks=pytest.mark.local_only)])
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("shuffle", [False, MIXED])
 def test_windows_and_padding_are_valid_in_each_format(document_lake, name, is_mixture, shuffle):
