@@ -108,7 +108,6 @@ class TokenDataset(ShardedDataset):
         repeat: bool = False,
     ) -> None:
         self.seq_lens = seq_len if isinstance(seq_len, Schedule) else Schedule([(0, seq_len)])
-        """The lengths of the windows."""
         self.format = format
         self.view = view
         self.columns = () if view is None else tuple(dict.fromkeys(view.columns))

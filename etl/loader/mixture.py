@@ -70,6 +70,7 @@ class TokenMixture(ShardedDataset):
         self.datasets = list(datasets.values())
         self.format = self.datasets[0].format
         self.columns = self.datasets[0].columns
+        self.seq_lens = self.datasets[0].seq_lens
         for column in self.columns:
             check_column_name(column, ["source"])
         by_name = Schedule(

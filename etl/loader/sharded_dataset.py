@@ -21,7 +21,9 @@ from etl.loader.batches.device import copy_ahead
 from etl.loader.batches.document_boundaries import Batch, Format, PositionedBatch
 from etl.loader.batches.prefetch import prefetch
 from etl.loader.batches.worker_message import WorkerBatch
+from etl.loader.evaluation import Evaluation
 from etl.loader.one_pass import Pass, Reader
+from etl.loader.order.schedule import Schedule
 from etl.loader.passes import Passes, Planned, Resumed, Worker
 from etl.loader.prepared_loaders import (
     UNPREPARED_HINT,
@@ -57,6 +59,9 @@ class ShardedDataset(IterableDataset[Batch]):
 
     columns: Sequence[str] = ()
     """The columns of the documents that come with the batches."""
+
+    seq_lens: Schedule[int]
+    """The lengths of the windows."""
 
     def __init__(
         self, *, num_samples: int, identity: State, shard: Shard, repeat: bool = False
@@ -176,9 +181,25 @@ class ShardedDataset(IterableDataset[Batch]):
     ) -> "Batches":
         """Return the samples of this rank as an iterable of batches; see ``Batches``.
 
+        Ranks take equal steps, so even ``drop_last=False`` leaves out up to one sample less than there are
+        ranks: to evaluate on all samples, use ``evaluation``.
+
         Raises LoaderError if the batch size is not positive or ``prefetch`` is negative.
         """
         return Batches(self, batch_size, drop_last=drop_last, prefetch=prefetch, device=device)
+
+    def evaluation(
+        self,
+        batch_size: int,
+        *,
+        prefetch: int = 0,
+        device: str | torch.device | None = None,
+    ) -> Evaluation:
+        """Return each window once, in the same order every time, on any number of ranks.
+
+        See ``Evaluation``, also for what it raises.
+        """
+        return Evaluation(self, batch_size, prefetch=prefetch, device=device)
 
     def with_shard(self, shard: Shard) -> Self:
         """Return a copy of the dataset of which other processes divide the samples."""

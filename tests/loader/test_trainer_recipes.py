@@ -1,7 +1,5 @@
 """The recipes of docs/guides/trainers.md, run as they are: each trains on planned windows, and resumes."""
 
-import re
-import sys
 from itertools import islice
 from pathlib import Path
 
@@ -12,8 +10,8 @@ from etl.loader import TokenDataset
 from etl.loader.state import find_state
 from tests.helpers.rank_processes import run_ranks
 from tests.helpers.token_tables import SMALL, expected_rows, make_lake
+from tests.helpers.trainer_recipes import forget_accelerate, recipe
 
-PAGE = Path(__file__).parent.parent.parent / "docs" / "guides" / "trainers.md"
 SEQ_LEN = 7
 
 pytestmark = [
@@ -24,21 +22,8 @@ pytestmark = [
 
 @pytest.fixture(autouse=True)
 def _forgotten_state():
-    """Reset what accelerate remembers of this process: ranks that a later test forks would inherit it."""
     yield
-    state = sys.modules.get("accelerate.state")
-    if state is not None:
-        state.AcceleratorState._reset_state(reset_partial_state=True)
-        state.GradientState._reset_state()
-
-
-def recipe(heading):
-    """Return the names that the code below a heading of the page defines."""
-    section = PAGE.read_text("utf-8").split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
-    (code,) = re.findall(r"^```python\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
-    names = {"__name__": "recipe"}
-    exec(compile(code, str(PAGE), "exec"), names)
-    return names
+    forget_accelerate()
 
 
 def windows(lake, epochs=2, step=8):

@@ -12,6 +12,7 @@ from etl.loader import Format, Shard, TokenDataset
 from etl.loader.replay import read_state, replay
 from tests.helpers.rank_processes import run_ranks
 from tests.helpers.token_tables import MIXED, SMALL, expected_rows, make_lake
+from tests.helpers.trainer_recipes import forget_accelerate
 
 accelerate = pytest.importorskip("accelerate", reason="make test-trainers installs accelerate")
 transformers = pytest.importorskip("transformers", reason="make test-trainers installs it")
@@ -159,6 +160,7 @@ def unprepared_messages(lake):
     for loader in (
         DataLoader(dataset, batch_size=3),
         accelerator.prepare(DataLoader(dataset.batches(3), batch_size=None)),
+        accelerator.prepare(DataLoader(dataset.evaluation(3), batch_size=None)),
         accelerator.prepare(DataLoader(sharded, batch_size=3)),
         accelerator.prepare(DataLoader(lengths, batch_size=3)),
     ):
@@ -176,10 +178,10 @@ def unprepared_messages(lake):
 
 def test_what_would_be_divided_twice_is_refused(lake, tmp_path):
     (messages, first), (_, second) = run_ranks(unprepared_messages, lake, folder=tmp_path)
-    assert len(messages) == 4
+    assert len(messages) == 5
     for message, part in zip(
         messages,
-        ("has not prepared the loader", "again", "has a Shard", "cannot be stacked"),
+        ("has not prepared the loader", "again", "again", "has a Shard", "cannot be stacked"),
         strict=True,
     ):
         assert part in message
@@ -255,6 +257,25 @@ def test_the_hugging_face_trainer_delivers_each_window_once(lake, tmp_path, opti
         folder=tmp_path,
     )
     assert [sorted(step) for step in steps_of([seen for seen, _ in resumed])] == whole[8:]
+
+
+@pytest.fixture
+def _forgotten_state():
+    yield
+    forget_accelerate()
+
+
+@pytest.mark.usefixtures("_forgotten_state")
+def test_the_hugging_face_trainer_does_not_batch_an_evaluation_again(lake, tmp_path):
+    from transformers import Trainer, TrainingArguments
+
+    arguments = TrainingArguments(
+        output_dir=str(tmp_path), use_cpu=True, report_to=[], dataloader_pin_memory=False
+    )
+    evaluation = open_dataset(lake).evaluation(3)
+    trainer = Trainer(model=Model(), args=arguments, eval_dataset=evaluation)
+    with pytest.raises(LoaderError, match=r"again(.|\n)*get_eval_dataloader"):
+        trainer.evaluate()
 
 
 class LightningModel(lightning.LightningModule):  # type: ignore[name-defined, misc]
