@@ -166,7 +166,7 @@ def execute(
     statuses = [finish(process) for process in processes]
     errors = [file.read_text() for file in sorted(folder.glob("*.error"))]
     if errors:
-        raise RefusedError(" ".join(errors[0].split()))
+        raise RefusedError(errors[0])
     expected = -signal.SIGKILL if run.save_after else 0
     if statuses != [expected] * run.world:
         raise RefusedError(f"exit status {statuses}")
@@ -216,7 +216,7 @@ def measure(loader: Loader) -> tuple[str, list[str]]:
                 taken = trainings.samples(scenario.runs, scenario.epochs)
                 cells.append(f"{(expected - taken).total()} / {(taken - expected).total()}")
             except RefusedError as error:
-                cells.append("refused")
+                cells.append(f"refused ({str(error).partition(':')[0]})")
                 messages.append(f"- {loader.title}, {scenario.title}: `{error}`")
             print(f"{loader.title}: {scenario.title}: {cells[-1]}", file=sys.stderr, flush=True)
     return f"| {loader.title} | {' | '.join(cells)} |", messages

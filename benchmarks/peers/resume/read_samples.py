@@ -58,9 +58,17 @@ def main() -> None:
     try:
         read(module, Path(folder), Path(run), place, int(save_after), states)
     except Exception as error:
-        text = f"{type(error).__name__}: {error}"
-        (Path(run) / f"{place.rank}.error").write_text(text)
+        (Path(run) / f"{place.rank}.error").write_text(_describe(error))
         raise
+
+
+def _describe(error: Exception) -> str:
+    text = str(error).strip()
+    if (
+        "Original Traceback" in text
+    ):  # a DataLoader worker's; its last line has the type and the message
+        return text.splitlines()[-1]
+    return " ".join(f"{type(error).__name__}: {text}".split()).rstrip(":")
 
 
 if __name__ == "__main__":
