@@ -26,6 +26,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -129,21 +130,24 @@ def start(
         )
 
 
-def finish(process: "subprocess.Popen[bytes]") -> int:
-    """Wait for a process, end its workers, and return its exit status."""
-    try:
-        return process.wait(_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        raise RefusedError(f"no end after {_TIMEOUT_S} s") from None
-    finally:
-        # The workers of a killed process are in its group.
+def finish(processes: Sequence["subprocess.Popen[bytes]"], folder: Path) -> list[int]:
+    """Wait until all processes have ended or are ready to be killed; kill them, and return their statuses."""
+    deadline = time.monotonic() + _TIMEOUT_S
+    while any(process.poll() is None for process in processes):
+        if len([*folder.glob("*.ready")]) == len(processes) or any(folder.glob("*.error")):
+            break
+        if time.monotonic() > deadline:
+            (folder / "0.error").write_text(f"no end after {_TIMEOUT_S} s")
+        time.sleep(0.1)
+    for process in processes:
         with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+            os.killpg(process.pid, signal.SIGKILL)  # its workers, too
+    return [process.wait() for process in processes]
 
 
 def write(loader: Loader, folder: Path) -> None:
     """Write the samples; raise RefusedError."""
-    if finish(start(loader, ["write", loader.reader, folder])):
+    if finish([start(loader, ["write", loader.reader, folder / "data"])], folder) != [0]:
         raise RefusedError("it cannot write")
 
 
@@ -163,7 +167,7 @@ def execute(
         data = folder.parent / "data"
         arguments = ["read", loader.reader, data, folder, json.dumps(seat), run.save_after, *states]
         processes.append(start(loader, arguments, **ranks, **worlds, **address))
-    statuses = [finish(process) for process in processes]
+    statuses = finish(processes, folder)
     errors = [file.read_text() for file in sorted(folder.glob("*.error"))]
     if errors:
         raise RefusedError(errors[0])
@@ -205,7 +209,7 @@ def measure(loader: Loader) -> tuple[str, list[str]]:
     with TemporaryDirectory() as folder:
         trainings = Trainings(loader, Path(folder))
         try:
-            write(loader, Path(folder) / "data")
+            write(loader, Path(folder))
             whole = {epochs: trainings.samples([Run()], epochs) for epochs in (1, 2)}
         except (subprocess.SubprocessError, RefusedError) as error:
             return f"| {loader.title} | not measured: {error} |", []

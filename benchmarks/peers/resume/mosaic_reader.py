@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import torch.distributed
 from seat import BATCH, SAMPLES, SEED, Batches, Seat, State
 from streaming import MDSWriter, StreamingDataLoader, StreamingDataset
 from streaming.base.util import clean_stale_shared_memory
@@ -16,6 +17,8 @@ def write(folder: Path) -> None:
 
 def read(folder: Path, seat: Seat, states: list[State]) -> Batches:
     """Load the state of rank 0 on all ranks; a killed run leaves shared memory, which is removed first."""
+    if seat.world > 1:
+        torch.distributed.init_process_group("gloo")  # as a trainer does; the library uses it
     clean_stale_shared_memory()
     dataset = StreamingDataset(local=str(folder), shuffle=True, shuffle_seed=SEED, batch_size=BATCH)
     loader = StreamingDataLoader(dataset, batch_size=BATCH, num_workers=seat.workers)

@@ -7,12 +7,11 @@ A reader is a module of this folder. It has ``write(folder)``, and ``read(folder
 batches of a training from its beginning, or from the states that the ranks of the previous run saved.
 
 The numbers of the samples go to RUN/RANK.ids. After SAVE_AFTER samples, the state goes to RUN/RANK.state;
-then the process reads some more batches, as a training does, and kills itself. If SAVE_AFTER is 0, it reads
-to the end.
+then the process reads some more batches, as a training does, creates RUN/RANK.ready, and waits for its kill.
+If SAVE_AFTER is 0, it reads to the end.
 """
 
 import json
-import os
 import pickle
 import signal
 import sys
@@ -29,7 +28,7 @@ _BATCHES_BEFORE_KILL = 4
 def read(
     reader: Any, folder: Path, run: Path, seat: Seat, save_after: int, states: list[Any]
 ) -> None:
-    """Read to the end, or to the state and the kill."""
+    """Read to the end, or to some batches after the state."""
     batches = reader.read(folder, seat, states)
     taken = 0
     with (run / f"{seat.rank}.ids").open("w") as out:
@@ -42,7 +41,8 @@ def read(
         else:
             return
     list(islice(batches, _BATCHES_BEFORE_KILL))
-    os.kill(os.getpid(), signal.SIGKILL)
+    (run / f"{seat.rank}.ready").touch()
+    signal.pause()  # all ranks are killed at once
 
 
 def main() -> None:
