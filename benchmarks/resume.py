@@ -159,8 +159,13 @@ def execute(
         port = server.getsockname()[1]
     processes = []
     for rank in range(run.world):
-        seat = {"rank": rank, "world": run.world, "workers": run.workers, "epochs": epochs}
-        seat["variant"] = loader.variant
+        seat: dict[str, object] = {
+            "rank": rank,
+            "world": run.world,
+            "workers": run.workers,
+            "epochs": epochs,
+        }
+        seat |= {"variant": loader.variant}
         ranks = dict.fromkeys(("RANK", "GLOBAL_RANK", "LOCAL_RANK"), str(rank))
         worlds = dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), str(run.world))
         address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
@@ -183,7 +188,7 @@ class Trainings:
 
     loader: Loader
     folder: Path
-    states: dict[tuple[int, *tuple[Run, ...]], list[Path]] = field(default_factory=dict)
+    states: dict[tuple[object, ...], list[Path]] = field(default_factory=dict)
 
     def samples(self, runs: Sequence[Run], epochs: int) -> "Counter[str]":
         """Return how often a training takes each sample; raise RefusedError."""

@@ -5,6 +5,7 @@ state is the number of samples that all ranks have consumed.
 """
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -60,4 +61,4 @@ def read(folder: Path, seat: Seat, states: list[State]) -> Batches:
     sampler = _micro_batches(SAMPLES * seat.epochs, consumed, seat)
     for batch in DataLoader(dataset, batch_sampler=list(sampler), num_workers=seat.workers):
         consumed += BATCH * seat.world
-        yield batch["tokens"][:, 0].tolist(), lambda consumed=consumed: consumed
+        yield batch["tokens"][:, 0].tolist(), partial(int, consumed)
