@@ -16,8 +16,9 @@ from torch.utils.data import DataLoader
 from etl.errors import LoaderError
 from etl.loader import Shard, TokenDataset, TokenMixture, View, open_shared
 from etl.loader.sharded_dataset import ShardedDataset
+from tests.helpers.document_lakes import Doc, make_document_lake
 from tests.helpers.rank_processes import run_ranks
-from tests.helpers.token_tables import MIXED, SMALL, expected_rows, make_lake
+from tests.helpers.token_tables import MIXED, SMALL, expected_rows
 
 cloudpickle = pytest.importorskip("cloudpickle", reason="Dask installs it")
 stateful = pytest.importorskip("torchdata.stateful_dataloader", reason="torchdata is not installed")
@@ -69,6 +70,13 @@ WAYS: dict[str, Callable[[str], ShardedDataset]] = {
         {"a": lake}, mixture(lake).state_dict()
     ),
 }
+
+
+@pytest.fixture(scope="module")
+def document_lake(tmp_path_factory: pytest.TempPathFactory) -> str:
+    docs = [Doc(source=name, row=row, quality=row / 30) for name in "abc" for row in range(30)]
+    return make_document_lake(str(tmp_path_factory.mktemp("documents") / "lake"), docs)
+
 
 Loader = Callable[[ShardedDataset], Iterable[Any]]
 
@@ -128,9 +136,19 @@ def position_of(loader: Any, dataset: ShardedDataset, seen: int) -> Any:
     return dataset.state_dict()
 
 
+def mixed_epochs(lake: str, count: int) -> list[Rows]:
+    """Return the windows of some epochs of the mixture, each selected and read by this process alone."""
+    found = []
+    for epoch in range(count):
+        dataset = mixture(lake)
+        dataset.set_epoch(epoch)
+        found.append(rows(dataset.batches(BATCH)))
+    return found
+
+
 @pytest.mark.parametrize(("way", "kind"), cases())
 def test_a_dataset_reads_epochs_in_turn_and_resumes(lake, way, kind):
-    expected = epochs(lake, 4)
+    expected = (mixed_epochs if "mixture" in way else epochs)(lake, 4)
     dataset = WAYS[way](lake)
     loader = LOADERS[kind](dataset)
     assert [rows(loader), rows(loader)] == expected[:2]
@@ -165,14 +183,36 @@ def test_a_batch_can_be_looked_at_in_a_copy(lake):
     assert torch.equal(next(iter(dataset.batches(BATCH)))["input_ids"], first["input_ids"])
 
 
-def test_a_view_is_copied(place):
-    lake = make_lake(place, SMALL)
-    view = View(columns=["id"])
-    try:
-        dataset = TokenDataset(lake, seq_len=7, shuffle=MIXED, view=view)
-    except LoaderError:
-        pytest.skip("the small table has no documents")
-    assert repickled(dataset).view == view
+@pytest.mark.parametrize("kind", ["batches", "2 workers", "stateful, 2 workers"])
+@pytest.mark.parametrize("way", ["new", "from_state", "copy", "deepcopy", "pickle"])
+def test_a_view_reads_epochs_in_turn_and_resumes(document_lake, tmp_path, way, kind):
+    view = View(where="quality > 0.3", columns=["url"], cache=str(tmp_path))
+
+    def open_view() -> TokenDataset:
+        return TokenDataset(document_lake, seq_len=7, shuffle=MIXED, view=view)
+
+    def obtain() -> Any:
+        if way == "from_state":
+            return TokenDataset.from_state(document_lake, open_view().state_dict())
+        make: dict[str, Any] = {"copy": copy.copy, "deepcopy": copy.deepcopy, "pickle": repickled}
+        return make.get(way, lambda dataset: dataset)(open_view())
+
+    expected = []
+    for epoch in range(3):
+        alone = open_view()
+        alone.set_epoch(epoch)
+        expected.append([(batch["input_ids"].tolist(), batch["url"]) for batch in alone.batches(3)])
+    dataset = obtain()
+    loader = LOADERS[kind](dataset)
+    read = [[(batch["input_ids"].tolist(), batch["url"]) for batch in loader] for _ in range(2)]
+    assert read == expected[:2]
+    begun = [batch["input_ids"].tolist() for batch in islice(loader, 2)]
+    assert begun == [ids for ids, _ in expected[2][:2]]
+    seen = 3 * (2 + sum(map(len, expected[:2])))
+    resumed = obtain()
+    resumed.load_state_dict(position_of(loader, dataset, seen))
+    rest = [(batch["input_ids"].tolist(), batch["url"]) for batch in LOADERS[kind](resumed)]
+    assert rest == expected[2][2:]
 
 
 def read_epochs(dataset: ShardedDataset, workers: int) -> list[Rows]:

@@ -111,7 +111,7 @@ def read_to_the_end(lake):
     assert len(list(dataset.batches(2))) == 18
     wait_for(lambda: jobs(lake) or Path(lake, "leases").is_file())
     time.sleep(0.1)
-    dataset._end_leases()
+    dataset._versions.end()
 
 
 def test_a_lake_that_is_read_only_can_be_read(old_lake):
