@@ -5,12 +5,15 @@ LAKE    ?= lake
 # Test processes.
 WORKERS ?= 2
 FUZZ_SECONDS ?= 600
+# Further options of pytest, as in: make test-stores PYTEST_OPTIONS="--last-failed".
+PYTEST_OPTIONS ?=
 
 BIN       := .venv/bin
 INSTALLED := .venv/.installed
+PYTEST    := $(BIN)/python -m pytest $(PYTEST_OPTIONS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-s3 test-slow test-stores test-engines test-trainers test-wheel test-image test-k8s test-pages chaos damage fuzz lint docs bench dist audit clean
+.PHONY: help demo test long test-s3 test-slow test-stores test-engines test-trainers test-wheel test-image test-k8s test-pages chaos damage fuzz lint docs bench dist audit clean
 
 help:  ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -21,50 +24,53 @@ demo: $(INSTALLED)  ## turn the shipped sample into training batches
 
 test: lint  ## lint, check types, and run the tests
 	$(BIN)/etl warm
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow and not chaos and not k8s"
+	$(PYTEST) -n $(WORKERS) --dist loadfile -m "not slow and not chaos and not k8s"
 
-test-s3: $(INSTALLED)  ## run the tests of lakes with each lake on a real S3 server
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow and not chaos and not k8s" --store s3
+long: $(INSTALLED)  ## run one part of the long suites below, chosen by the hash of the commit
+	$(BIN)/python -m tests.long
 
-test-slow: $(INSTALLED)  ## run the tests that take more than a few seconds each, and all properties with more examples
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --hypothesis-profile thorough -m "slow or (hypothesis and not chaos)"
+test-s3: $(INSTALLED)  ## run the tests of lakes with each lake on a real S3 server; PART=1/8 runs a part
+	SUITE_PART=$(PART) $(PYTEST) -n $(WORKERS) --dist loadfile -m "not slow and not chaos and not k8s" --store s3
+
+test-slow: $(INSTALLED)  ## run the tests that take more than a few seconds each, and all properties with more examples; PART=1/8 runs a part
+	SUITE_PART=$(PART) $(PYTEST) -n $(WORKERS) --dist loadfile --hypothesis-profile thorough -m "(slow or hypothesis) and not chaos and not k8s"
 
 test-stores: $(INSTALLED)  ## run lakes on servers of S3, Google Cloud Storage and Azure; needs npm
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[stores]'
 	npm install --silent --no-audit --no-fund --ignore-scripts --prefix .azurite azurite@3.37.0
-	$(BIN)/python -m pytest tests/storage/test_stores.py -m "slow or not slow"
+	$(PYTEST) tests/storage/test_stores.py -m "slow or not slow"
 
 test-engines: $(INSTALLED)  ## filter tables by hostile strings with delta-rs, Polars and DuckDB, each in its own environment
 	for engine in deltalake polars duckdb; do \
 		$(PYTHON) -m venv .engines/$$engine && \
 		.engines/$$engine/bin/pip install --quiet -r tests/delta/engines/$$engine.txt || exit 1; \
 	done
-	$(BIN)/python -m pytest tests/delta/test_engines.py -m "slow or not slow"
+	$(PYTEST) tests/delta/test_engines.py -m "slow or not slow"
 
 # Without their dependencies: torchtitan requires an older version of datasets, and megatron-core needs none here.
 test-trainers: $(INSTALLED)  ## run the recipes of docs/guides/trainers.md, and the loader under each trainer
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[trainers]'
 	$(BIN)/pip install --quiet -c constraints.txt --no-deps torchtitan tyro docstring_parser typeguard megatron-core
-	$(BIN)/python -m pytest tests/loader/test_trainers.py tests/loader/test_trainer_recipes.py tests/exports -m "slow or not slow"
+	$(PYTEST) tests/loader/test_trainers.py tests/loader/test_trainer_recipes.py tests/exports -m "slow or not slow"
 
 test-wheel: $(INSTALLED)  ## build the wheel, install it into a clean environment, and try it
-	$(BIN)/python -m pytest tests/test_wheel.py -m "slow or not slow"
+	$(PYTEST) tests/test_wheel.py -m "slow or not slow"
 
 test-image: $(INSTALLED)  ## build k8s/Dockerfile and run the demo in it, read-only; needs root, buildah, mmdebstrap
-	$(BIN)/python -m pytest tests/k8s/test_image.py -m "slow or not slow"
+	$(PYTEST) tests/k8s/test_image.py -m "slow or not slow"
 
 test-k8s: $(INSTALLED)  ## run on a real Kubernetes control plane; needs root and KUBEBUILDER_ASSETS: tests/k8s/lab/README.md
-	$(BIN)/python -m pytest -m k8s tests/k8s/lab
+	$(PYTEST) -m k8s tests/k8s/lab
 
 test-pages: $(INSTALLED)  ## open the website and `etl report --html` in headless Chromium; needs chromium on the PATH
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[pages]'
-	$(BIN)/python -m pytest tests/audit/test_page_in_browser.py tests/test_site.py -m "slow or not slow"
+	$(PYTEST) tests/audit/test_page_in_browser.py tests/test_site.py -m "slow or not slow"
 
 chaos: $(INSTALLED)  ## inject thousands of seeded faults into real processes; SEED=123 repeats one, PART=1/8 runs a part
-	CHAOS_SEED=$(SEED) CHAOS_PART=$(PART) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m chaos tests/chaos
+	CHAOS_SEED=$(SEED) CHAOS_PART=$(PART) $(PYTEST) -n $(WORKERS) --dist worksteal -m chaos tests/chaos
 
 damage: $(INSTALLED)  ## damage every kind of file of a lake in every way; SEED=5 varies it, PART=1/8 runs a part
-	DAMAGE_SEED=$(SEED) DAMAGE_PART=$(PART) $(BIN)/python -m pytest -q -m "chaos or not chaos" --show-capture=no tests/damage
+	DAMAGE_SEED=$(SEED) DAMAGE_PART=$(PART) $(PYTEST) -q -m "chaos or not chaos" --show-capture=no tests/damage
 
 lint: $(INSTALLED)  ## run ruff and mypy
 	$(BIN)/ruff check .

@@ -1,6 +1,7 @@
 """Build a wheel with compiled kernels if TOKENLAKE_SHIP_KERNELS is 1, as in `make dist`.
 
-Everything else about the distribution is in pyproject.toml.
+A tree without the links in ``etl/`` is refused, since its wheel would lack ``etl.cli`` and others. Everything
+else about the distribution is in pyproject.toml.
 """
 
 import os
@@ -51,4 +52,18 @@ class BuildWheel(bdist_wheel):
         return f"cp{sys.version_info.major}{sys.version_info.minor}", "none", PLATFORM
 
 
+def check_links() -> None:
+    """Exit with an error if a link to a top-level folder is not there, as in a checkout without links."""
+    folder = Path(__file__).parent / "etl"
+    for name in ("cli", "k8s", "pipelines", "schemas"):
+        if not (folder / name).is_dir():  # a link here, a folder in a source distribution
+            raise SystemExit(
+                f"error: {folder / name} is not a link to the folder {name}/\n"
+                "This copy of the repository has lost its symbolic links, as zip files and checkouts with "
+                "core.symlinks=false do.\n"
+                "hint: clone it with `git clone -c core.symlinks=true`, or install a released version"
+            )
+
+
+check_links()
 setup(cmdclass={"build_py": BuildPackage, "bdist_wheel": BuildWheel})

@@ -98,8 +98,9 @@ _COMMANDS_HEAD = """# Commands
 
 _PYTHON_HEAD = """# Python
 
-The public names of `etl` and `etl.loader`. `make docs` writes this page from their docstrings; the tests run
-the examples.
+The public modules are `etl`, `etl.loader`, `etl.errors` and `etl.exports.huggingface`; all others may change
+in any version. This page has the names of the first two: `make docs` writes it from their docstrings, and the
+tests run the examples.
 """
 
 _TABLES: dict[str, tuple[str, pa.Schema]] = {

@@ -1,6 +1,7 @@
 """Tokenlake turns raw text into versioned, auditable token tables for training.
 
-Each command of ``etl`` has a function here, except those that operate a cluster.
+Each command of ``etl`` has a function here, except those that operate a cluster. The public modules are
+``etl``, ``etl.loader``, ``etl.errors`` and ``etl.exports.huggingface``; all others may change in any version.
 
 >>> import etl
 >>> from textwrap import fill

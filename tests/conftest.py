@@ -10,6 +10,7 @@ from hypothesis import settings
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from upath import UPath
 
+from tests.helpers.parts import select_part
 from tests.helpers.paths import NewPlace, at
 from tests.helpers.s3_server import new_bucket, seaweedfs, weed
 
@@ -119,9 +120,14 @@ def pytest_configure(config: pytest.Config) -> None:
         settings.load_profile("s3")
 
 
+@pytest.hookimpl(trylast=True)  # after the tests of other suites were deselected
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("store") == "local":
-        return
+    if config.getoption("store") == "s3":
+        select_tests_of_lakes(config, items)
+    select_part("SUITE_PART", config, items)
+
+
+def select_tests_of_lakes(config: pytest.Config, items: list[pytest.Item]) -> None:
     selected: list[pytest.Item] = []
     deselected: list[pytest.Item] = []
     for item in items:

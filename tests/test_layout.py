@@ -290,6 +290,7 @@ WHOLE_REPOSITORY = (
     "docs",
     "generated_files",
     "layout",
+    "long",
     "prose",
     "readme",
     "sample",

@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -196,6 +197,24 @@ def test_another_recipe_runs_and_finds_the_language_model(python: Path, trap: Pa
     )
     assert "kept" in printed
     assert "fineweb" in run(python.parent / "etl", "recipes", cwd=trap)
+
+
+@pytest.mark.parametrize("lost", ["text", "missing", "dangling"])
+def test_a_tree_without_the_links_is_not_built(tmp_path: Path, lost: str) -> None:
+    """Git without symbolic links writes the target of a link as text, and so does unpacking a zip file."""
+    (tmp_path / "etl").mkdir()
+    for name in ("setup.py", "pyproject.toml", "etl/__init__.py"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    for link in (path for path in (ROOT / "etl").iterdir() if path.is_symlink()):
+        if lost == "text":
+            (tmp_path / "etl" / link.name).write_text(str(link.readlink()))
+        elif lost == "dangling":
+            (tmp_path / "etl" / link.name).symlink_to(link.readlink())
+    command = (sys.executable, "-m", "build", "--no-isolation", "--wheel", tmp_path)
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert result.returncode != 0
+    assert f"{tmp_path}/etl/cli is not a link to the folder cli/" in result.stdout + result.stderr
+    assert not list(tmp_path.rglob("*.whl"))
 
 
 def files(python: Path) -> set[Path]:

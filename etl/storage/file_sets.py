@@ -27,6 +27,7 @@ from etl import storage
 from etl.errors import RecipeError, StorageError, WriteError, error_line
 from etl.storage import FileInfo
 from etl.storage.referenced_files import find_referenced_files, hash_file
+from etl.storage.sync import sync_file
 from etl.storage.urls import WILDCARDS
 
 MAX_FILES: Final = 1000
@@ -219,6 +220,8 @@ def _copy_file(file_set: FileSet, folder: Path, file: File) -> None:
     part = path.with_name(f".{path.name}.part")
     with part.open("wb") as target:
         _copy(file_set.url_of(file), file, target.write)
+        target.flush()
+        sync_file(target.fileno())  # later processes compare only the size of the copy
     part.replace(path)
 
 

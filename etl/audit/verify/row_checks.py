@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from etl import schemas, storage
 from etl.audit.verify.file_checks import Problem
@@ -204,8 +202,3 @@ def _addresses(url: str, paths: Sequence[str], columns: Sequence[str]) -> list[p
 
     with ThreadPoolExecutor(_THREADS) as pool:
         return list(pool.map(read, paths))
-
-
-def _read(url: str, path: str, columns: Sequence[str]) -> pa.Table:
-    with storage.open_input(storage.join(url, path)) as source:
-        return pq.read_table(source, columns=list(columns), use_threads=False)
