@@ -76,7 +76,7 @@ def open_tokenlake(folder: Path, workers: int, state: State) -> Opened:
         dataset.load_state_dict(state)
     batches = dataset.batches(BATCH)
     loader = DataLoader(batches, batch_size=None, num_workers=workers) if workers else batches
-    return loader, lambda done: dataset.state_dict(consumed=done * BATCH)
+    return loader, lambda done: dataset.state_dict(samples_seen=done * BATCH)
 
 
 def open_mosaic(folder: Path, workers: int, state: State) -> Opened:

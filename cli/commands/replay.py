@@ -15,9 +15,9 @@ app = typer.Typer()
 
 @app.command(
     epilog=options.examples(
-        "etl replay lake --state checkpoint.pt --batch-size 8",
+        "etl replay lake --state checkpoint.pt --step -1",
         "etl replay lake --seq-len 2048 --step 1200 --rank 3 --world-size 16 --batch-size 8",
-        "etl replay web=lake/web code=lake/code --state checkpoint.pt --batch-size 8",
+        "etl replay web=lake/web code=lake/code --state checkpoint.pt --step -1",
     )
 )
 def replay(  # noqa: PLR0913 - one parameter per option
@@ -41,7 +41,12 @@ def replay(  # noqa: PLR0913 - one parameter per option
     ] = 0,
     rank: Annotated[int, typer.Option(min=0, help="The rank whose batch is printed.")] = 0,
     world_size: Annotated[int, typer.Option(min=1, help="The number of ranks.")] = 1,
-    batch_size: Annotated[int, typer.Option(min=1, help="Rows per batch, on one rank.")] = 1,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Rows per batch, on one rank; by default as the state records it."
+        ),
+    ] = None,
     tokenizer: Annotated[
         str | None,
         typer.Option(
@@ -55,7 +60,9 @@ def replay(  # noqa: PLR0913 - one parameter per option
     """Print the documents and the text of a training batch.
 
     Helps to explain a spike of the loss. Give the state that the loader saved or, for a single table in
-    default shuffle order, the numbers that the loader was opened with.
+    default shuffle order, the numbers that the loader was opened with. The workers of a loader do not
+    matter. The line "order" says which batch size, ranks and beginning of the pass the answer rests on,
+    and whether the state records them.
     """
     from etl.loader import Shard, TokenDataset, TokenMixture
     from etl.loader.replay import open_saved, read_state
@@ -86,6 +93,7 @@ def replay(  # noqa: PLR0913 - one parameter per option
 def lines(batch: "Replay") -> Iterator[str]:
     """Yield the tables of a batch, and for each row its documents and the beginning of their text."""
     yield f"batch       epoch {batch.epoch}, rank {batch.rank} of {batch.world_size}"
+    yield f"order       {batch.order}"
     for source in batch.sources:
         if source.name is not None:
             yield f"source      {source.name}"

@@ -22,9 +22,10 @@ def to_huggingface(lake: str, *, version: int | str | None = None) -> "datasets.
     """Return the documents of a version of a token table, by default the newest, in the order of its files.
 
     ``lake`` is the URL of a lake or of a token table, and ``version`` a number or the name of a release. An
-    example has the tokens as ``input_ids``, and the ``id``, ``source`` and ``row`` of the document. Shuffle,
-    pack and batch it with the library's own means; ``TokenDataset`` does this reproducibly, and resumes
-    without reading what was consumed.
+    example has the tokens as ``input_ids``, and the ``id``, ``source`` and ``row`` of the document. Documents
+    without tokens are left out: ``map`` drops the declared types, and nothing can be inferred from an empty
+    list. Shuffle, pack and batch the dataset with the library's own means; ``TokenDataset`` does this
+    reproducibly, and resumes without reading what was consumed.
 
     Raises LoaderError if the table does not exist, or if the library is not installed.
     """
@@ -48,9 +49,10 @@ def to_huggingface(lake: str, *, version: int | str | None = None) -> "datasets.
 
 
 def read_documents(table: str, files: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield the documents in data files of a token table; raises TableError if one is damaged."""
+    """Yield the documents with tokens in data files of a table; raises TableError if a file is damaged."""
     columns = [*_COLUMNS.values()]
     for path in files:
         with open_data_file(table, path, columns) as file:
             for batch in file.batches(_BATCH_ROWS):
-                yield from batch.select(columns).rename_columns([*_COLUMNS]).to_pylist()
+                rows = batch.select(columns).rename_columns([*_COLUMNS])
+                yield from (row for row in rows.to_pylist() if row["input_ids"])

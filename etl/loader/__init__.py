@@ -11,6 +11,7 @@ batches    tokens to tensors: packed windows, best-fit windows or padded documen
 ``plan_epochs.py`` chooses the kind of samples. ``sharded_dataset.py`` has what all datasets share: ranks
 (``ranks.py``, and ``prepared_loaders.py`` for accelerate), steps (``steps.py``), passes over epochs with
 workers (``passes.py``) and saved states (``state.py``).
+``evaluation.py`` reads each window once, on any number of ranks.
 ``open_once.py`` opens a dataset on rank 0 for all, and ``version_lease.py`` keeps vacuums from its files.
 ``check_table.py`` compares a table with the model, ``find_documents.py`` returns the documents behind a
 sample, ``replay.py`` returns a batch with its documents and their text, and ``measure_evenness.py`` measures
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from etl.loader.batches.prefetch import Timed
     from etl.loader.check_table import Expect
     from etl.loader.dataset import TokenDataset
+    from etl.loader.evaluation import Evaluation
     from etl.loader.fetch.range_requests import Remote
     from etl.loader.find_documents import DocumentSpan
     from etl.loader.loss_log import LossLog
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "Batches": "etl.loader.sharded_dataset",
     "DocumentSpan": "etl.loader.find_documents",
+    "Evaluation": "etl.loader.evaluation",
     "Evenness": "etl.loader.order.evenness",
     "Expect": "etl.loader.check_table",
     "Format": "etl.loader.batches.document_boundaries",
@@ -63,6 +66,7 @@ _MODULES = {
 __all__ = [
     "Batches",
     "DocumentSpan",
+    "Evaluation",
     "Evenness",
     "Expect",
     "Format",

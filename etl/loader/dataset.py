@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from copy import copy
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Self
@@ -18,6 +19,7 @@ from etl.loader.check_table import Expect
 from etl.loader.fetch.range_requests import Remote
 from etl.loader.fetch.table_index import read_index, read_tokenizers
 from etl.loader.measure_evenness import measure_evenness
+from etl.loader.one_pass import Reader
 from etl.loader.order.epoch import EpochPlan
 from etl.loader.order.evenness import Evenness
 from etl.loader.order.schedule import Schedule
@@ -26,7 +28,7 @@ from etl.loader.order.unit_plan import UnitPlan
 from etl.loader.order.window_schedule import PartPlan, WindowSchedule
 from etl.loader.plan_epochs import plan_epochs
 from etl.loader.ranks import Shard
-from etl.loader.sharded_dataset import Reader, ShardedDataset
+from etl.loader.sharded_dataset import ShardedDataset
 from etl.loader.state import find_state
 from etl.loader.views.open_view import OpenView
 from etl.loader.views.view import View
@@ -57,13 +59,21 @@ class TokenDataset(ShardedDataset):
     - ``remote``: read-ahead and disk cache for a table in an object store.
     - ``expect``: checks that the table fits the model.
     - ``view``: which documents are read, how often, and which of their columns come with the batches.
+    - ``repeat``: whether a pass that was cut short begins again with the same samples; see below.
 
     One pass is one epoch; the next pass reads the next epoch, which has its own order. ``set_epoch`` selects
-    another one. A pass that is broken off begins again. ``dataset.batches(8)`` yields batches in the order of
-    the plan (with ``prefetch=4``, a thread prepares them ahead). It also works in
+    another one. ``dataset.batches(8)`` yields batches in the order of the plan (with ``prefetch=4``, a thread
+    prepares them ahead). It also works in
     ``DataLoader(dataset.batches(8), batch_size=None, num_workers=2)`` and in torchdata's StatefulDataLoader.
-    A plain ``DataLoader(dataset, batch_size=8)`` is slower, and with workers the batches are in another
-    order; it still yields each sample once.
+    A plain ``DataLoader(dataset, batch_size=8)`` has the same batches, also with workers, but it is slower.
+
+    If a loop leaves a pass before its end, the next pass continues behind the last batch that the loop was
+    given. To look at a batch without consuming it, take it from a copy, ``copy.copy(dataset)``, which has its
+    own position. DataLoader workers, and loaders that accelerate has prepared, run ahead of the loop, so that
+    nobody knows that batch: the next pass raises LoaderError until ``load_state_dict`` or ``set_epoch`` has
+    selected a position. (If the workers had already prepared all batches of the epoch, it counts as
+    complete.) ``repeat=True`` is for loops that shall read the same samples again, as ``overfit_batches`` of
+    Lightning; ``dataset.evaluation`` always does.
 
     With ``seq_len=Schedule([(0, 2048), (1_000_000, 8192)])``, sample 1,000,000, counted over all epochs, is
     the first window of 8,192 tokens. All windows of a pass have one length, ``dataset.seq_len``: a pass ends
@@ -95,9 +105,9 @@ class TokenDataset(ShardedDataset):
         remote: Remote = _DEFAULT_REMOTE,
         expect: Expect | None = None,
         view: View | None = None,
+        repeat: bool = False,
     ) -> None:
         self.seq_lens = seq_len if isinstance(seq_len, Schedule) else Schedule([(0, seq_len)])
-        """The lengths of the windows."""
         self.format = format
         self.view = view
         self.columns = () if view is None else tuple(dict.fromkeys(view.columns))
@@ -132,6 +142,7 @@ class TokenDataset(ShardedDataset):
             num_samples=self._plan_of(0).num_samples,
             identity=identity,
             shard=shard,
+            repeat=repeat,
         )
 
     @classmethod
@@ -201,9 +212,9 @@ class TokenDataset(ShardedDataset):
         """
         if not isinstance(self._plans, WindowSchedule):
             return self
-        other = TokenDataset.__new__(TokenDataset)
         plans = self._plans.with_seq_lens(seq_lens)
-        other.__dict__ |= {**self.__dict__, "seq_lens": seq_lens, "_plans": plans}
+        other = copy(self)
+        vars(other).update(seq_lens=seq_lens, _plans=plans)
         return other
 
     def samples_of(self, epoch: int) -> int:
@@ -233,11 +244,6 @@ class TokenDataset(ShardedDataset):
     def where(self) -> str:
         """The URL of the table."""
         return self._index.url
-
-    @property
-    def lanes(self) -> int:
-        """The number of lanes in use."""
-        return self._plan.lanes
 
     @property
     def version(self) -> int:

@@ -115,6 +115,8 @@ class LossLog:
         if rows_per_file < 1:
             raise LoaderError(f"rows_per_file must be at least 1, not {rows_per_file}")
         tables = dataset.tables()
+        state = dataset.state_dict(consumed=0)
+        state.pop("loader", None)  # the batches have the numbers of their samples
         if folder is None:
             if len(tables) > 1:
                 raise LoaderError(
@@ -129,7 +131,7 @@ class LossLog:
         self._metadata = {
             "format": FILE_FORMAT,
             "run": run,
-            "state": dataset.state_dict(consumed=0),
+            "state": state,
             "tables": [url.rpartition("/")[2] for url, _ in tables],
         }
         self._rows_per_file = rows_per_file

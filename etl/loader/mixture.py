@@ -16,11 +16,12 @@ from etl.errors import LoaderError
 from etl.loader.batches.document_boundaries import Batch, Format
 from etl.loader.dataset import TokenDataset
 from etl.loader.find_documents import DocumentSpan, Locator
+from etl.loader.one_pass import Reader
 from etl.loader.order.mixture_order import BLOCK, compute_shares
 from etl.loader.order.mixture_stages import MixtureStage, MixtureStages, WindowsOf
 from etl.loader.order.schedule import Schedule
 from etl.loader.ranks import Shard
-from etl.loader.sharded_dataset import Reader, ShardedDataset
+from etl.loader.sharded_dataset import ShardedDataset
 from etl.loader.state import State, find_state
 from etl.loader.views.view import check_column_name
 from etl.schemas import TokenizerRecord
@@ -69,6 +70,7 @@ class TokenMixture(ShardedDataset):
         self.datasets = list(datasets.values())
         self.format = self.datasets[0].format
         self.columns = self.datasets[0].columns
+        self.seq_lens = self.datasets[0].seq_lens
         for column in self.columns:
             check_column_name(column, ["source"])
         by_name = Schedule(
@@ -104,6 +106,7 @@ class TokenMixture(ShardedDataset):
                 "datasets": {name: dict(each.identity) for name, each in datasets.items()},
             },
             shard=first.shard,
+            repeat=first.repeat,
         )
 
     @classmethod
@@ -148,13 +151,8 @@ class TokenMixture(ShardedDataset):
         """The names of the sources, for errors."""
         return ", ".join(self.names)
 
-    @property
-    def lanes(self) -> int:
-        """The number of classes: a rank that reads one class reads one lane of each source."""
-        return self.lanes_of(self.epoch)
-
     def lanes_of(self, epoch: int) -> int:
-        """Return the number of classes of an epoch."""
+        """Return the number of classes of an epoch: a rank that reads one reads one lane of each source."""
         return self._stages.of_pass(epoch).order.classes
 
     @property
@@ -189,18 +187,18 @@ class TokenMixture(ShardedDataset):
 
         If the weights change, it is that of the next sample.
         """
-        sample = self.samples_before(self.epoch) + self._consumed
+        sample = self.samples_before(self.epoch) + self._passes.consumed
         stage = self._stages.of_sample(sample)
         shares = stage.order.shares[stage.order.phase(sample - stage.first_sample)]
         return dict(zip(self.names, (shares / BLOCK).tolist(), strict=True))
 
-    def state_dict(self, *, consumed: int | None = None) -> State:
-        """Return the state; ``sources`` has the samples taken from each, over all ranks and epochs."""
-        state = super().state_dict(consumed=consumed)
+    def _state(self, epoch: int, consumed: int) -> State:
+        """Return a state; ``sources`` has the samples taken from each, over all ranks and epochs."""
+        state = super()._state(epoch, consumed)
         if get_worker_info() is not None:  # called at every step there, so it must be cheap
             return state
-        stage = self._stages.of_pass(state["epoch"])
-        before = stage.pass_start(state["epoch"]) + state["consumed"]
+        stage = self._stages.of_pass(epoch)
+        before = stage.pass_start(epoch) + consumed
         counts = stage.taken + stage.order.counts(before)
         return {**state, "sources": dict(zip(self.names, counts.tolist(), strict=True))}
 
@@ -382,14 +380,15 @@ def _check_weights(
 def _check_compatible(datasets: Mapping[str, TokenDataset]) -> None:
     """Raise LoaderError unless all datasets have the same kind of batches."""
 
-    def settings(dataset: TokenDataset) -> tuple[object, Shard, Format, Sequence[str]]:
-        return dataset.identity["seq_len"], dataset.shard, dataset.format, list(dataset.columns)
+    def settings(dataset: TokenDataset) -> tuple[object, Shard, Format, Sequence[str], bool]:
+        columns = list(dataset.columns)
+        return dataset.identity["seq_len"], dataset.shard, dataset.format, columns, dataset.repeat
 
     first_name, first = next(iter(datasets.items()))
     for name, dataset in datasets.items():
         if settings(dataset) != settings(first):
             raise LoaderError(
-                "the datasets differ in (seq_len, shard, format, columns): "
+                "the datasets differ in (seq_len, shard, format, columns, repeat): "
                 f"{name} has {settings(dataset)}, {first_name} has {settings(first)}",
                 hint="open all datasets with the same values",
             )

@@ -1,35 +1,52 @@
 """Where each pass over a dataset begins, agreed between a process and its DataLoader workers.
 
-A pass reads from a position to the end of its epoch. The next pass begins where the last one did, unless all
-its readers have returned their last batch: then it begins the next epoch. This process and its workers, old
-and new ones, share a page of memory in which each reader records that it has ended. The first worker of a
-loader decides where a pass begins; the others wait for its decision, so that they cannot differ. Ranks that
-were forked or spawned with the dataset share its memory too, so each process that runs loaders has its page.
+A pass reads from a position to the end of its epoch. After a complete pass, the next one begins the next
+epoch. After a pass that was cut short, the next one continues behind the batch that was returned last. If the
+readers of that pass ran ahead of the training loop, nobody knows which batch that was, and the next pass is
+refused, unless it shall repeat the samples.
+
+A process shares a page of memory with its workers, old and new ones, in which each reader records that it has
+ended. The first worker of a loader decides where a pass begins; the others wait for its decision, so that
+they cannot differ. A process that was forked or spawned may be a worker, which reads the page of its parent,
+or a rank, which has a page of its own: it is given both.
 
 A worker that resumes knows only how many steps it had returned itself. Together these give the step at which
 the loader continues, which all workers compute from each other's records.
 """
 
+import ctypes
 import multiprocessing
+import multiprocessing.util
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from mmap import PAGESIZE, mmap
+from multiprocessing.context import get_spawning_popen
+from multiprocessing.sharedctypes import RawArray
 from typing import Any, NamedTuple
 
-import torch
 from torch.utils.data import get_worker_info
 
 from etl.errors import LoaderError
-from etl.loader.ranks import process_rank
+from etl.loader.ranks import Rank
+from etl.loader.steps import RECORD, Steps
 
-_OWNER, _EPOCH, _FIRST, _IS_SET, _PASS, _LOADER, _LOADER_PASS, _READERS, _HEADER = range(9)
-_ENDED, _RESUMED, _STEPS, _PER_WORKER = range(4)
-_PAGES = 256  # 1 MB; a machine has fewer ranks
-_CLAIM_S = 0.002  # two processes may claim a page at once: the later one keeps it
-_MAX_WORKERS = (PAGESIZE // 8 - _HEADER) // _PER_WORKER  # 168 for pages of 4 kB
+# Of the page. Position: the epoch, the first sample of the newest pass or of the next one, the sample after
+# the batch that this process returned last, and whether a pass may begin where nothing is left of the epoch.
+_OWNER, _EPOCH, _FIRST, _CONSUMED, _IS_SET, *_REST = range(22)
+# The newest pass: its number, its readers, whether they run ahead, whether it followed a state at the end of
+# an epoch, its steps, and what states record of these.
+_PASS, _READERS, _RUNS_AHEAD, _MAY_BE_DISCARDED, *_REST = _REST
+_STEPS = slice(_REST[0], _REST[0] + 5)  # as in ``_steps_as_numbers``
+_RECORD = slice(_REST[5], _REST[5] + len(RECORD))
+# The loader that has begun a pass last, and whether it was refused.
+_LOADER, _LOADER_PASS, _IS_REFUSED, _HEADER = _REST[9:]
+_ENDED, _RESUMED, _STEPS_DONE, _PER_WORKER = range(4)
+_SIZE = 512  # 4 kB
+_MAX_WORKERS = (_SIZE - _HEADER) // _PER_WORKER
 _WAIT_S = 600.0  # spawned workers import torch and the user's program first: seconds to minutes
+
+_Page = ctypes.Array[Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,67 +93,66 @@ class Start(NamedTuple):
     number: int  # of the pass
 
 
-class Passes:
-    """The position of a dataset and the pass that is under way, in memory shared with its workers.
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """A pass that a reader wants to begin."""
 
-    Forked workers share the mapping. For spawned ones torch moves it to shared memory when it is pickled,
-    which takes 5 ms.
+    steps: Steps
+    samples_of: Callable[[int], int]  # the samples of an epoch
+    repeats: bool  # begin again where a pass that was cut short began
+    runs_ahead: bool  # the training loop receives the batches later than they are returned
+
+    def count(self, epoch: int, first_sample: int) -> int:
+        """Return the number of steps from a sample of an epoch on."""
+        return self.steps.count(self.samples_of(epoch) - first_sample)
+
+
+class Passes:
+    """The position of a dataset and its newest pass, in memory shared with the workers of this process.
+
+    A copy, also a pickled one, has its own position, which is that of the original.
     """
 
-    def __init__(self) -> None:
-        memory = torch.frombuffer(mmap(-1, _PAGES * PAGESIZE), dtype=torch.int64)
-        self._pages = memory.reshape(_PAGES, -1)
-        self._initial = (0, 0, 0)  # the position of a page that is claimed
-        self._claimed = (os.getpid(), 0)  # the process that runs the loaders, and its page
-        self._pages[0, _OWNER] = os.getpid()
+    def __init__(self, values: Iterable[int] = ()) -> None:
+        self._page = _new_page(values)
+        self._page_of_parent: _Page | None = None
         self._loader_pass = 0  # how many passes this process has begun as a worker
-        self._pickled = (0, 0)  # the process that unpickled this, and the rank of its parent
+        multiprocessing.util.register_after_fork(self, Passes._leave_parent)
 
     @property
-    def rank(self) -> int:
-        """The rank of this process among all, or that of the parent of this worker."""
-        is_spawned = get_worker_info() is not None and self._pickled[0] == os.getpid()
-        return self._pickled[1] if is_spawned else process_rank()
+    def epoch(self) -> int:
+        """The epoch of the newest pass, or of the next one after ``move``."""
+        return int(self._values[_EPOCH])
 
     @property
-    def _values(self) -> torch.Tensor:
-        """The page of this process, or of the one whose loader has started this worker."""
-        info: Any = get_worker_info()
-        parent = None if info is None else multiprocessing.parent_process()
-        owner = os.getpid() if parent is None else int(parent.pid or 0)
-        if self._claimed[0] != owner:
-            if info is not None and info.id > 0:
-                self._wait(lambda: self._find_page(owner) is not None)
-            number = self._find_page(owner)
-            self._claimed = (owner, self._claim_page(owner) if number is None else number)
-        return self._pages[self._claimed[1]]
-
-    def _find_page(self, owner: int) -> int | None:
-        found = torch.nonzero(self._pages[:, _OWNER] == owner)
-        return int(found[0, 0]) if len(found) else None
-
-    def _claim_page(self, owner: int) -> int:
-        """Return the number of a free page for a process, which begins where this one was moved last."""
-        for number in range(owner, owner + _PAGES):
-            page = self._pages[number % _PAGES]
-            if page[_OWNER] == 0:
-                page[_EPOCH], page[_FIRST], page[_IS_SET] = self._initial
-                page[_OWNER] = owner
-                time.sleep(_CLAIM_S)
-                if page[_OWNER] == owner:
-                    return number % _PAGES
-        raise LoaderError(f"more than {_PAGES} processes have read this dataset")
+    def consumed(self) -> int:
+        """The sample of the epoch after the batch that this process has returned last."""
+        return int(self._values[_CONSUMED])
 
     @property
-    def position(self) -> tuple[int, int]:
-        """The epoch and the first sample of the pass under way, or of the next one if none has begun."""
-        values = self._values
-        return int(values[_EPOCH]), int(values[_FIRST])
+    def runs_ahead(self) -> bool:
+        """Whether the newest pass runs ahead of the training loop, so that ``consumed`` is not known."""
+        return bool(self._values[_READERS]) and bool(self._values[_RUNS_AHEAD])
 
     @property
-    def is_read_by_workers(self) -> bool:
-        """Whether the newest pass is read by the workers of a DataLoader."""
-        return bool(self._values[_READERS]) and bool(self._values[_LOADER])
+    def loader(self) -> dict[str, int] | None:
+        """What a state records of the steps of the newest pass, or of the one before the state was saved."""
+        record = dict(zip(RECORD, self._values[_RECORD], strict=True))
+        return record if record["batch_size"] else None
+
+    @property
+    def steps(self) -> Steps | None:
+        """The steps of the newest pass, for counting, or None if there was none."""
+        batch_size, world_size, lanes, drop_last, multiple = self._values[_STEPS]
+        if not batch_size:
+            return None
+        return Steps(
+            batch_size=batch_size,
+            rank=Rank(0, world_size),
+            lanes=lanes,
+            drop_last=bool(drop_last),
+            multiple=multiple,
+        )
 
     @property
     def has_ended(self) -> bool:
@@ -146,62 +162,91 @@ class Passes:
             values[_slot(reader, _ENDED)] == values[_PASS] for reader in range(readers)
         )
 
-    def move(self, epoch: int, first_sample: int, *, is_set: bool = False) -> None:
+    def move(
+        self,
+        epoch: int,
+        consumed: int,
+        *,
+        is_set: bool = False,
+        loader: Mapping[str, int] | None = None,
+    ) -> None:
         """Begin the next pass at a position; ``is_set``: even if nothing is left of the epoch there."""
         values = self._values
-        self._initial = (epoch, first_sample, int(is_set))
-        values[_EPOCH], values[_FIRST], values[_IS_SET] = self._initial
+        values[_EPOCH], values[_IS_SET] = epoch, int(is_set)
+        values[_FIRST] = values[_CONSUMED] = consumed
         values[_READERS] = 0
+        values[_RECORD] = [loader[name] if loader else 0 for name in RECORD]
 
     def keep_epoch(self) -> None:
         """Let the next pass read the rest of this epoch, even if nothing is left of it."""
-        self._initial = (*self._initial[:2], 1)
         self._values[_IS_SET] = 1
 
-    def begin(
-        self,
-        worker: Worker,
-        count_steps: Callable[[int, int], int],
-        resumed: Resumed | None = None,
-    ) -> Start:
-        """Begin a pass in this reader; ``count_steps`` returns the steps of an epoch from a sample on.
+    def record(self, consumed: int) -> None:
+        """Record that this process has returned the samples of the epoch before one."""
+        self._values[_CONSUMED] = consumed
+
+    def begin(self, worker: Worker, planned: Planned, resumed: Resumed | None) -> Start | None:
+        """Begin a pass in this reader, or return None if it is refused.
 
         A pass of no steps, after a state saved at the end of an epoch, moves to the next epoch.
         """
         self._loader_pass += 1
-        turn, done = worker.id, 0
-        if resumed is None:
-            start = self._next_start(count_steps)
-        else:
-            total = self._exchange_steps(worker, resumed.steps)
-            start, turn, done = resumed[:2], resumed.turn, resumed.steps
-            if total >= count_steps(resumed.epoch, resumed.first_sample):
-                start, turn, done = (resumed.epoch + 1, 0), (turn - total) % worker.count, 0
+        total = 0 if resumed is None else self._exchange_steps(worker, resumed.steps)
         if worker.id == 0:
-            self._publish(worker, start)
+            if resumed is None:
+                start, is_next_epoch = self._next_start(planned), False
+            else:
+                remaining = planned.count(resumed.epoch, resumed.first_sample)
+                is_next_epoch = total >= remaining
+                start = (resumed.epoch + 1, 0) if is_next_epoch else resumed[:2]
+            self._publish(worker, planned, start)
+            self._values[_MAY_BE_DISCARDED] = int(is_next_epoch)
         else:
             self._wait(lambda: self._is_published(worker))
-            start = self.position if resumed is None else start
-        return Start(*start, turn, done, int(self._values[_PASS]))
+        values = self._values
+        if values[_IS_REFUSED]:
+            return None
+        turn, done = worker.id, 0
+        if resumed is not None:
+            is_same = (values[_EPOCH], values[_FIRST]) == resumed[:2]
+            turn = resumed.turn if is_same else (resumed.turn - total) % worker.count
+            done = resumed.steps if is_same else 0
+        return Start(int(values[_EPOCH]), int(values[_FIRST]), turn, done, int(values[_PASS]))
 
     def end(self, worker: Worker, number: int) -> None:
         """Record that a reader has returned its last batch of a pass."""
         self._values[_slot(worker.id, _ENDED)] = number
 
-    def _next_start(self, count_steps: Callable[[int, int], int]) -> tuple[int, int]:
-        epoch, first = self.position
-        is_set = bool(self._values[_IS_SET])
-        if self.has_ended or (first > 0 and not is_set and not count_steps(epoch, first)):
+    def _next_start(self, planned: Planned) -> tuple[int, int] | None:
+        """Return the epoch and the first sample of the next pass, or None to refuse it."""
+        values = self._values
+        epoch, first = int(values[_EPOCH]), int(values[_FIRST])
+        if self.has_ended:
+            return epoch + 1, 0
+        if not planned.repeats:
+            if self.runs_ahead:
+                # From the state of a complete pass, torchdata makes an iterator and discards it for another.
+                return (epoch, first) if values[_MAY_BE_DISCARDED] else None
+            first = int(values[_CONSUMED])
+        if first > 0 and not values[_IS_SET] and not planned.count(epoch, first):
             return epoch + 1, 0
         return epoch, first
 
-    def _publish(self, worker: Worker, start: tuple[int, int]) -> None:
+    def _publish(self, worker: Worker, planned: Planned, start: tuple[int, int] | None) -> None:
+        """Tell the other workers where the pass begins."""
         values = self._values
-        if start != self.position:
-            values[_IS_SET] = 0
-        values[_EPOCH], values[_FIRST] = start
-        values[_PASS] += 1
-        values[_READERS], values[_LOADER] = worker.count, worker.loader
+        values[_IS_REFUSED] = int(start is None)
+        if start is not None:
+            if start != (values[_EPOCH], values[_FIRST]):
+                values[_IS_SET] = 0
+            values[_EPOCH], values[_FIRST] = start
+            values[_CONSUMED] = start[1]
+            values[_PASS] += 1
+            values[_READERS] = worker.count
+            values[_RUNS_AHEAD] = int(planned.runs_ahead or worker.loader > 0)
+            values[_STEPS] = _steps_as_numbers(planned.steps)
+            values[_RECORD] = [*planned.steps.record(start[1]).values()]
+        values[_LOADER] = worker.loader
         values[_LOADER_PASS] = self._loader_pass  # last: the other workers wait for it
 
     def _is_published(self, worker: Worker) -> bool:
@@ -212,18 +257,39 @@ class Passes:
     def _exchange_steps(self, worker: Worker, steps: int) -> int:
         """Return the steps that all workers had returned before they resumed."""
         values = self._values
-        values[_slot(worker.id, _STEPS)] = steps
+        values[_slot(worker.id, _STEPS_DONE)] = steps
         values[_slot(worker.id, _RESUMED)] = worker.loader
         others = range(worker.count)
         self._wait(lambda: all(values[_slot(w, _RESUMED)] == worker.loader for w in others))
-        return sum(int(values[_slot(w, _STEPS)]) for w in others)
+        return sum(int(values[_slot(w, _STEPS_DONE)]) for w in others)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_pickled": (0, process_rank())}
+    @property
+    def _values(self) -> _Page:
+        """The page of this process or, in a worker, that of the process that iterates the loader."""
+        if get_worker_info() is None:
+            if self._page[_OWNER] != os.getpid():  # after os.fork, which runs no hook
+                self._leave_parent()
+            return self._page
+        parent, page = multiprocessing.parent_process(), self._page_of_parent
+        if parent is None or page is None or page[_OWNER] != parent.pid:
+            raise LoaderError(
+                "the dataset was opened before os.fork, so that the workers of this process cannot share "
+                "its position",
+                hint="start processes with torch.multiprocessing, or open the dataset in each of them",
+            )
+        return page
 
-    def __setstate__(self, fields: dict[str, Any]) -> None:
-        self.__dict__.update(fields)
-        self._pickled = (os.getpid(), self._pickled[1])
+    def _leave_parent(self) -> None:
+        """Take a page of its own in a forked process, and keep that of its parent."""
+        self._page_of_parent = self._page
+        self._page = _new_page(_position(self._page))
+        self._loader_pass = 0
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """Copy the position; a process that is being spawned with the dataset gets this page, too."""
+        values = self._values
+        shared = None if get_spawning_popen() is None else values
+        return _restore, (_position(values), shared)
 
     def _wait(self, is_done: Callable[[], bool]) -> None:
         deadline = time.monotonic() + _WAIT_S
@@ -234,6 +300,42 @@ class Passes:
                     hint="open one dataset for each DataLoader that is iterated at the same time",
                 )
             time.sleep(0.001)
+
+
+def _restore(values: list[int], page_of_parent: _Page | None) -> Passes:
+    passes = Passes(values)
+    passes._page_of_parent = page_of_parent  # noqa: SLF001 - of its own class
+    return passes
+
+
+def _new_page(values: Iterable[int]) -> _Page:
+    """Return a page of this process, which forked and spawned processes share."""
+    page = RawArray(ctypes.c_int64, _SIZE)
+    for place, value in enumerate(values):
+        page[place] = value
+    page[_OWNER] = os.getpid()
+    return page
+
+
+def _position(page: _Page) -> list[int]:
+    """Return the beginning of a page of the same position, as if its newest pass had one reader."""
+    values = list(page[: _HEADER + _PER_WORKER])
+    readers = values[_READERS]
+    has_ended = all(page[_slot(reader, _ENDED)] == values[_PASS] for reader in range(readers))
+    values[_READERS] = min(readers, 1)
+    values[_HEADER + _ENDED] = values[_PASS] if has_ended else 0
+    values[_LOADER] = values[_LOADER_PASS] = 0
+    return values
+
+
+def _steps_as_numbers(steps: Steps) -> list[int]:
+    return [
+        steps.batch_size,
+        steps.rank.world_size,
+        steps.lanes,
+        int(steps.drop_last),
+        steps.multiple,
+    ]
 
 
 def _slot(worker: int, field: int) -> int:

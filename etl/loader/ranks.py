@@ -6,7 +6,9 @@ group may not exist before. What another library distributes itself is not divid
 """
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing.context import get_spawning_popen
 from typing import Any, NamedTuple
 
 import torch.distributed as dist
@@ -63,6 +65,20 @@ class Shard:
         """Whether the ranks are named, instead of all processes."""
         return self != Shard()
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Shard":
+        return self
+
+    def __reduce__(self) -> tuple[Callable[..., "Shard"], tuple[Any, ...]]:
+        """Name a mesh or a group by numbers for a spawned worker; elsewhere, they mean nothing."""
+        if self.mesh is None and self.process_group is None:
+            return _numbered, (self.rank, self.world_size)
+        if get_spawning_popen() is None:
+            raise LoaderError(
+                "a Shard with a mesh or a process group belongs to its process and cannot be pickled",
+                hint="open the dataset in each process, or use open_shared(..., shard=...)",
+            )
+        return _numbered, self.resolve()
+
     def resolve(self) -> Rank:
         """Return the rank of this process and the world size, as they are now.
 
@@ -84,6 +100,10 @@ class Shard:
         if rank is None and world_size is None:
             return Rank(0, 1)
         return _check(rank, world_size, where="RANK, WORLD_SIZE in the environment")
+
+
+def _numbered(rank: int | None, world_size: int | None) -> Shard:
+    return Shard(rank=rank, world_size=world_size)
 
 
 def process_rank() -> int:

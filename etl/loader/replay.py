@@ -16,6 +16,7 @@ from etl.errors import LoaderError
 from etl.loader.batches.document_boundaries import Format
 from etl.loader.dataset import TokenDataset
 from etl.loader.find_documents import DocumentSpan
+from etl.loader.find_step import find_step
 from etl.loader.mixture import TokenMixture
 from etl.loader.ranks import Shard
 from etl.loader.state import State, find_state
@@ -54,6 +55,7 @@ class Replay:
     """One batch of one rank."""
 
     sources: list[ReplaySource]
+    order: str  # of the samples, and how it is known
     epoch: int
     rank: int
     world_size: int
@@ -63,27 +65,19 @@ class Replay:
 def replay(
     dataset: TokenDataset | TokenMixture,
     *,
-    batch_size: int,
+    batch_size: int | None = None,
     step: int = 0,
     tokenizer: str | None = None,
 ) -> Replay:
     """Return the batch of this rank ``step`` steps after the dataset's state (before it, if negative).
 
-    ``tokenizer`` is the URL of a tokenizer.json that decodes the text. Raises LoaderError if the batch is
-    outside the epoch, or if the tokenizer is not the one of the table.
+    The batch size is by default that of the loader that the state records. ``tokenizer`` is the URL of a
+    tokenizer.json that decodes the text. Raises LoaderError if the loader had no such batch, or if the
+    tokenizer is not the one of the table.
     """
-    consumed = int(dataset.state_dict()["consumed"])
-    start = consumed + step * batch_size * dataset.world_size
-    stop = min(start + batch_size * dataset.world_size, dataset.num_samples)
-    stop -= (stop - start) % dataset.world_size
-    if start < 0 or stop <= start or batch_size < 1:
-        raise LoaderError(
-            f"the epoch has no batch of {batch_size} samples {step:+d} steps from sample index "
-            f"{consumed:,}: it has {dataset.num_samples:,} samples",
-            where=dataset.where,
-            hint="choose a step within the epoch, and a batch size of at least 1",
-        )
-    samples = dataset.plan_steps(batch_size, drop_last=False).samples(range(start, stop))
+    found = find_step(dataset, batch_size, step)
+    steps = dataset.plan_steps(found.batch_size, drop_last=False)
+    samples = steps.samples(found.samples)
     sources = _sources(dataset)
     decoder = None if tokenizer is None else _load_tokenizer(tokenizer, sources)
     # Labels that are shifted by one, and nothing else that the dataset's own format adds.
@@ -98,6 +92,7 @@ def replay(
         rows.append(Row(sample=sample, source=name, passages=passages))
     return Replay(
         sources=sources,
+        order=found.order,
         epoch=dataset.epoch,
         rank=dataset.rank,
         world_size=dataset.world_size,

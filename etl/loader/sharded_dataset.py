@@ -2,14 +2,15 @@
 
 import os
 import warnings
-import weakref
 from abc import abstractmethod
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
+from copy import copy
 from dataclasses import replace
+from multiprocessing.context import get_spawning_popen
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -17,26 +18,37 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from etl.errors import LoaderError
 from etl.loader.batches.device import copy_ahead
-from etl.loader.batches.document_boundaries import PER_BATCH, Batch, Format
+from etl.loader.batches.document_boundaries import Batch, Format, PositionedBatch
 from etl.loader.batches.prefetch import prefetch
 from etl.loader.batches.worker_message import WorkerBatch
-from etl.loader.passes import Passes, Resumed, Start, Worker
-from etl.loader.prepared_loaders import Prepared, count_samples, find_prepared, num_processes
-from etl.loader.ranks import Rank, Shard
-from etl.loader.state import STATE_FORMAT, State, check_state, find_state
+from etl.loader.evaluation import Evaluation
+from etl.loader.one_pass import Pass, Reader
+from etl.loader.order.schedule import Schedule
+from etl.loader.passes import Passes, Planned, Resumed, Worker
+from etl.loader.prepared_loaders import (
+    UNPREPARED_HINT,
+    Prepared,
+    check_divisible,
+    check_stateless,
+    count_samples,
+    find_collation,
+    find_prepared,
+    num_processes,
+)
+from etl.loader.ranks import Rank, Shard, process_rank
+from etl.loader.spawned import Parent
+from etl.loader.state import (
+    STATE_FORMAT,
+    State,
+    check_position,
+    check_state,
+    find_state,
+    whole_number,
+)
 from etl.loader.steps import Steps
-from etl.loader.version_lease import VersionLease
+from etl.loader.version_lease import HeldVersions
 
-_ROWS_AT_ONCE = 8  # samples that are read together if they are returned one by one
 _MANY_SAMPLES = 1 << 19  # a billion tokens in windows of 2,048; smaller tables are read quickly
-_BATCHES_HINT = "iterate over dataset.batches(...), without Accelerator.prepare"
-
-
-class Reader(Protocol):
-    """A reader of an epoch's batches."""
-
-    def batch(self, samples: Sequence[int]) -> Batch:
-        """Return samples as tensors with one row each."""
 
 
 class ShardedDataset(IterableDataset[Batch]):
@@ -48,33 +60,33 @@ class ShardedDataset(IterableDataset[Batch]):
     columns: Sequence[str] = ()
     """The columns of the documents that come with the batches."""
 
-    def __init__(self, *, num_samples: int, identity: State, shard: Shard) -> None:
+    seq_lens: Schedule[int]
+    """The lengths of the windows."""
+
+    def __init__(
+        self, *, num_samples: int, identity: State, shard: Shard, repeat: bool = False
+    ) -> None:
         self._num_samples = num_samples
         self.shard = shard
         """Which processes divide the samples."""
+        self.repeat = repeat
+        """Whether a pass that was cut short begins again with the same samples."""
         self.waited = 0.0
         """The seconds that this process has waited for batches."""
         self.identity = identity
         """``plan``, the fingerprint of the order, and the values that it covers."""
         self._passes = Passes()
-        self._consumed = 0  # position after the batch returned last in this process
-        self._pass: tuple[Start, Steps] | None = None  # the newest one that this process reads
-        self._worker_steps = 0  # returned in it by this worker
+        self._pass: Pass | None = None  # the newest one of this reader
+        self._has_failed = False  # in a worker: its pass could not begin
         self._resumed: State | None = None  # in a worker: its state from a StatefulDataLoader
         self._loaded_epoch: int | None = None  # until the first pass after a state was loaded
-        self._reads_ahead = False  # see ``Prepared``
-        self._leases: list[VersionLease] = []
-        self._pickled: tuple[int, Rank, Prepared | None] | None = None
+        self._versions = HeldVersions()
+        self._parent: Parent | None = None  # of a spawned process
 
     @property
     @abstractmethod
     def where(self) -> str:
         """The location that errors name: the URL of the table."""
-
-    @property
-    @abstractmethod
-    def lanes(self) -> int:
-        """The number of lanes: sample g is in lane g % lanes, and few ranks should read the same one."""
 
     @abstractmethod
     def tables(self) -> Sequence[tuple[str, int]]:
@@ -88,10 +100,9 @@ class ShardedDataset(IterableDataset[Batch]):
     def reader(self, epoch: int, *, world_size: int = 1) -> AbstractContextManager[Reader]:
         """Return a reader of an epoch's batches on one of some ranks."""
 
-    @property
-    def num_samples(self) -> int:
-        """The number of samples of an epoch, over all ranks."""
-        return self.samples_of(self.epoch)
+    @abstractmethod
+    def lanes_of(self, epoch: int) -> int:
+        """Return the number of lanes: sample g is in lane g % lanes, which few ranks should share."""
 
     def samples_of(self, epoch: int) -> int:  # noqa: ARG002 - most datasets have equal epochs
         """Return the number of samples of an epoch, over all ranks."""
@@ -105,9 +116,15 @@ class ShardedDataset(IterableDataset[Batch]):
         """Return the epochs of samples counted over all epochs, (n,) int64, and the samples in these."""
         return np.divmod(numbers, self._num_samples)
 
-    def lanes_of(self, epoch: int) -> int:  # noqa: ARG002 - as in samples_of
-        """Return the number of lanes of an epoch."""
-        return self.lanes
+    @property
+    def lanes(self) -> int:
+        """The number of lanes of the present epoch."""
+        return self.lanes_of(self.epoch)
+
+    @property
+    def num_samples(self) -> int:
+        """The number of samples of an epoch, over all ranks."""
+        return self.samples_of(self.epoch)
 
     @property
     def rank(self) -> int:
@@ -122,7 +139,7 @@ class ShardedDataset(IterableDataset[Batch]):
     @property
     def epoch(self) -> int:
         """The epoch of the newest pass, or of the first one."""
-        return self._passes.position[0]
+        return self._passes.epoch
 
     @property
     def dropped_samples(self) -> int:
@@ -137,16 +154,22 @@ class ShardedDataset(IterableDataset[Batch]):
 
     def __iter__(self) -> Iterator[Batch]:
         """Yield the samples of this rank, each a dictionary of tensors without a batch dimension."""
-        prepared = self._prepared(self)
-        if prepared is not None:
-            return self._prepared_samples(prepared)
-        if num_processes() > 1 and not self.shard.is_explicit:
-            raise LoaderError(
-                "accelerate is in use, but it has not prepared the loader that reads these samples",
-                where=self.where,
-                hint=f"pass the loader to Accelerator.prepare, or {_BATCHES_HINT}",
-            )
-        return self.iterate(self.plan_steps(1, drop_last=False), as_rows=True)
+        check_stateless(self.where)
+        prepared = self.prepared_for(self)
+        if prepared is None:
+            if num_processes() > 1 and not self.shard.is_explicit:
+                raise LoaderError(
+                    "accelerate is in use, but it has not prepared the loader that reads these samples",
+                    where=self.where,
+                    hint=f"pass the loader to Accelerator.prepare, or {UNPREPARED_HINT}",
+                )
+            parent = self._known_by_parent()
+            collation = find_collation() if parent is None else parent.collation
+            steps = self.plan_steps(collation.batch_size, drop_last=collation.drop_last)
+            return self.iterate(steps, as_rows=True)
+        check_divisible(self.shard, self.format, self.columns, where=self.where)
+        steps = prepared.steps(self.lanes)
+        return prepared.in_places(self.iterate(steps, runs_ahead=True))
 
     def batches(
         self,
@@ -158,9 +181,31 @@ class ShardedDataset(IterableDataset[Batch]):
     ) -> "Batches":
         """Return the samples of this rank as an iterable of batches; see ``Batches``.
 
+        Ranks take equal steps, so even ``drop_last=False`` leaves out up to one sample less than there are
+        ranks: to evaluate on all samples, use ``evaluation``.
+
         Raises LoaderError if the batch size is not positive or ``prefetch`` is negative.
         """
         return Batches(self, batch_size, drop_last=drop_last, prefetch=prefetch, device=device)
+
+    def evaluation(
+        self,
+        batch_size: int,
+        *,
+        prefetch: int = 0,
+        device: str | torch.device | None = None,
+    ) -> Evaluation:
+        """Return each window once, in the same order every time, on any number of ranks.
+
+        See ``Evaluation``, also for what it raises.
+        """
+        return Evaluation(self, batch_size, prefetch=prefetch, device=device)
+
+    def with_shard(self, shard: Shard) -> Self:
+        """Return a copy of the dataset of which other processes divide the samples."""
+        other = copy(self)
+        other.shard = shard
+        return other
 
     def set_epoch(self, epoch: int) -> None:
         """Move to the beginning of an epoch, or do nothing while that epoch is being read.
@@ -168,8 +213,7 @@ class ShardedDataset(IterableDataset[Batch]):
         Not needed to advance: the pass after a complete one reads the next epoch. Raises LoaderError if a
         state of a later epoch was just loaded.
         """
-        if epoch < 0:
-            raise LoaderError(f"epoch must be at least 0, not {epoch}")
+        epoch = whole_number("epoch", epoch, where=self.where)
         if self._loaded_epoch is not None and epoch < self._loaded_epoch:
             raise LoaderError(
                 f"the state that was loaded is in epoch {self._loaded_epoch}, "
@@ -181,44 +225,56 @@ class ShardedDataset(IterableDataset[Batch]):
         if epoch == self.epoch and not self._passes.has_ended:
             self._passes.keep_epoch()
         else:
-            self._move(epoch, 0, is_set=True)
+            self._passes.move(epoch, 0, is_set=True)
+            self._pass = None
 
-    def state_dict(self, *, consumed: int | None = None) -> State:
+    def state_dict(self, *, consumed: int | None = None, samples_seen: int | None = None) -> State:
         """Return the position in this epoch: a few integers, equal on all ranks after the same step.
 
-        ``consumed`` is the number of samples of the epoch that all ranks together have received. In this
-        process the dataset counts them, up to the batch returned last. The workers of a plain DataLoader run
-        ahead of the training loop, and so do loaders that accelerate has prepared: pass ``steps * batch_size
-        * world_size``, or use torchdata's StatefulDataLoader. Raises LoaderError if it is missing then.
+        In this process, the dataset counts the samples up to the batch returned last. The workers of a plain
+        DataLoader run ahead of the training loop, and so do loaders that accelerate has prepared. Then use
+        torchdata's StatefulDataLoader, or pass the samples that all ranks together have received:
+        ``consumed`` in this epoch, or ``samples_seen`` in all epochs since the first, which is ``steps *
+        batch_size * world_size`` if these were the same in all steps. Raises LoaderError if a count is
+        missing then, or does not fit.
         """
         if get_worker_info() is not None:
             return self._worker_state()
+        if samples_seen is not None:
+            if consumed is not None:
+                raise LoaderError("state_dict has both consumed and samples_seen", hint="pass one")
+            return self.state_after(samples_seen, self._passes.steps)
         if consumed is None:
-            if self._passes.is_read_by_workers or self._reads_ahead:
+            if self._passes.runs_ahead:
                 raise LoaderError(
                     "the loader reads ahead, so the dataset cannot tell which samples were received",
                     where=self.where,
-                    hint="pass consumed=steps * batch_size * world_size, or save the state_dict() of a "
+                    hint="pass samples_seen=steps * batch_size * world_size, or save the state_dict() of a "
                     "StatefulDataLoader",
                 )
-            consumed = self._consumed
-        return self._state(self.epoch, consumed)
+            consumed = self._passes.consumed
+            self._check_whole_steps()
+        state = self._state(self.epoch, consumed)
+        check_position(state, self.samples_of, where=self.where)
+        return state
 
     def load_state_dict(self, state: State) -> None:
         """Resume from a saved state, at any world size, batch size and number of workers.
 
         The state may be that of a StatefulDataLoader, or a checkpoint that contains it. Call this before
-        iterating a DataLoader. Raises LoaderError if the state belongs to another order of samples.
+        iterating a DataLoader. Raises LoaderError if the state belongs to another order of samples, or if
+        its position does not exist.
         """
-        if get_worker_info() is not None:
-            # In a worker of a StatefulDataLoader, which gives each worker its own state.
-            check_state(state, self._state(0, 0), where=self.where)
+        in_worker = get_worker_info() is not None  # of a StatefulDataLoader: it gets its own state
+        state = state if in_worker else find_state(state)
+        check_state(state, self._state(0, 0), where=self.where)
+        check_position(state, self.samples_of, where=self.where)
+        if in_worker:
             self._resumed = state
             return
-        state = find_state(state)
-        check_state(state, self._state(0, 0), where=self.where)
         self._loaded_epoch = int(state["epoch"])
-        self._move(self._loaded_epoch, int(state["consumed"]))
+        self._pass, loader = None, state.get("loader")
+        self._passes.move(self._loaded_epoch, int(state["consumed"]), loader=loader)
 
     def plan_steps(self, batch_size: int, *, drop_last: bool) -> Steps:
         """Return how the samples become steps of all ranks, for the rank that this process has now."""
@@ -237,18 +293,60 @@ class ShardedDataset(IterableDataset[Batch]):
         last = end - (end - step * steps.stride) % steps.rank.world_size
         return list(steps.samples(range(step * steps.stride, last)))
 
-    def steps(self, steps: Steps, *, as_rows: bool = False) -> Generator[tuple[int, bool, Batch]]:
-        """Return the batches of a pass, each with the position after it, and whether it is the last.
+    def iterate(
+        self,
+        steps: Steps,
+        *,
+        num_prefetch: int = 0,
+        device: torch.device | None = None,
+        as_rows: bool = False,
+        runs_ahead: bool = False,
+    ) -> Iterator[Batch]:
+        """Begin a pass now, and return its batches; each is recorded when it is returned.
 
-        A DataLoader worker of W gets every W-th. If the steps have one sample, ``as_rows`` returns the rows
-        alone, without a batch dimension.
+        ``as_rows`` returns the rows of the batches one by one, without a batch dimension.
         """
+        # Begin now, not at the first batch: a StatefulDataLoader saves the state in between.
+        try:
+            begun = self._begin(steps, runs_ahead=runs_ahead)
+        except LoaderError as error:
+            if get_worker_info() is None:
+                raise
+            # A persistent worker would die here: only what the first batch raises reaches the loop.
+            self._has_failed = True
+            return _failed(error)
+        epoch = begun.start.epoch
+        before = self.samples_before(epoch) if self.format.sample_numbers else None
+
+        def open_reader() -> AbstractContextManager[Reader]:
+            return self.reader(epoch, world_size=steps.rank.world_size)
+
+        if as_rows:
+            is_separable = not (self.format.cu_seqlens or self.columns)
+            batches = begun.read_rows(open_reader, samples_before=before, is_separable=is_separable)
+        else:
+            batches = begun.read(open_reader, samples_before=before)
+        batches = prefetch(batches, num_prefetch) if num_prefetch else batches
+        return self._return(batches if device is None else copy_ahead(batches, device), begun)
+
+    def prepared_for(self, loaded: object) -> Prepared | None:
+        """Return how the loader that accelerate has prepared takes what this dataset yields, if it has."""
+        parent = self._known_by_parent()
+        return find_prepared(loaded) if parent is None else parent.prepared
+
+    def _begin(self, steps: Steps, *, runs_ahead: bool) -> Pass:
+        """Begin a pass in this reader."""
+        self._check_whole_steps()
         worker = Worker.current()
-        start = self._passes.begin(
-            worker,
-            lambda epoch, first: steps.count(self.samples_of(epoch) - first),
-            self._take_resumed(steps),
+        planned = Planned(
+            steps=steps,
+            samples_of=self.samples_of,
+            repeats=self.repeat,
+            runs_ahead=runs_ahead,
         )
+        start = self._passes.begin(worker, planned, self._take_resumed(steps))
+        if start is None:
+            raise _abandoned(self.epoch, self.where)
         # Another worker may have begun the epoch before this one planned its steps.
         steps = replace(steps, lanes=self.lanes_of(start.epoch))
         num_samples = self.samples_of(start.epoch)
@@ -259,39 +357,36 @@ class ShardedDataset(IterableDataset[Batch]):
                 where=self.where,
                 hint="use a smaller batch size, shorter windows, or a larger table",
             )
-        self._pass, self._worker_steps, self._loaded_epoch = (start, steps), start.steps, None
-        self._consumed = start.first_sample
-        if worker.id == 0 and self._passes.rank == 0:
+        self._pass = Pass(start, steps, num_samples, runs_ahead=runs_ahead)
+        self._loaded_epoch = None
+        parent = self._known_by_parent()
+        rank = process_rank() if parent is None else parent.process_rank
+        if worker.id == 0 and rank == 0:
             self._warn_of_few_lanes(steps.rank.world_size)
-            self._protect_versions()
-        remaining = num_samples - start.first_sample
-        numbers = range(start.turn, steps.count(remaining), worker.count)[start.steps :]
-        if not numbers:
+            self._versions.hold(self.tables())
+        if not self._pass.numbers:
             self._passes.end(worker, start.number)
-        return self._read_steps(start, steps, numbers, as_rows=as_rows)
+        return self._pass
 
-    def _read_steps(
-        self, start: Start, steps: Steps, numbers: range, *, as_rows: bool
-    ) -> Generator[tuple[int, bool, Batch]]:
-        """Yield the batches of some steps of a pass, or their rows, as ``steps`` returns them."""
-        end = start.first_sample + steps.end(self.samples_of(start.epoch) - start.first_sample)
-        is_separable = not (self.format.cu_seqlens or self.columns)
-        together = _ROWS_AT_ONCE if as_rows and is_separable else 1
-        with self.reader(start.epoch, world_size=steps.rank.world_size) as reader:
-            for done in range(0, len(numbers), together):
-                some = numbers[done : done + together]
-                firsts = [start.first_sample + number * steps.stride for number in some]
-                ranges = [range(first, min(first + steps.stride, end)) for first in firsts]
-                samples = [sample for step in ranges for sample in steps.samples(step)]
-                batch = reader.batch(samples)
-                if self.format.sample_numbers:
-                    before = self.samples_before(start.epoch)
-                    batch["sample"] = torch.tensor(samples, dtype=torch.int64) + before
-                parts = _rows(batch) if as_rows else (batch,)
-                for number, step, part in zip(some, ranges, parts, strict=True):
-                    yield step.stop, number == numbers[-1], part
-        if Worker.current().loader:  # the next pass may be that of another worker
-            self._end_leases()
+    def _return(self, batches: Generator[PositionedBatch], begun: Pass) -> Iterator[Batch]:
+        """Yield the batches of a pass, and record each before it is returned."""
+        worker = Worker.current()
+        with closing(batches):
+            while True:
+                started = perf_counter()
+                item = next(batches, None)
+                self.waited += perf_counter() - started
+                if item is None:
+                    break
+                begun.returned += item.is_whole
+                begun.is_whole = item.is_whole
+                if not worker.loader:
+                    self._passes.record(item.position)
+                if item.is_last:
+                    self._passes.end(worker, begun.start.number)
+                yield WorkerBatch(item.batch) if worker.loader else item.batch
+        if worker.loader:  # the next pass may be that of another worker
+            self._versions.end()
 
     def _warn_of_few_lanes(self, world_size: int) -> None:
         if world_size > self.lanes and self.num_samples >= _MANY_SAMPLES:
@@ -303,122 +398,47 @@ class ShardedDataset(IterableDataset[Batch]):
                 stacklevel=2,
             )
 
-    def _protect_versions(self) -> None:
-        """Take leases for the versions of the tables, unless this process holds them already."""
-        if any(lease.is_held for lease in self._leases):
-            return
-        self._leases = [VersionLease(*table) for table in self.tables()]
-        weakref.finalize(self, _end, self._leases)
-
-    def _end_leases(self) -> None:
-        _end(self._leases)
-        self._leases = []
-
-    def record(self, position: int, *, is_last: bool, start: Start) -> None:
-        """Record that the samples before a position have been returned, in this reader."""
-        self._consumed = position
-        self._worker_steps += 1
-        if is_last:
-            self._passes.end(Worker.current(), start.number)
-
-    def iterate(
-        self,
-        steps: Steps,
-        *,
-        num_prefetch: int = 0,
-        device: torch.device | None = None,
-        as_rows: bool = False,
-    ) -> Iterator[Batch]:
-        """Begin a pass now, and return its batches; each is recorded when it is returned."""
-        # Begin now, not at the first batch: a StatefulDataLoader saves the state in between.
-        batches = self.steps(steps, as_rows=as_rows)
-        assert self._pass is not None
-        start, _ = self._pass
-        batches = prefetch(batches, num_prefetch) if num_prefetch else batches
-        return self._iterate(batches if device is None else copy_ahead(batches, device), start)
-
-    def _iterate(
-        self, batches: Generator[tuple[int, bool, Batch]], start: Start
-    ) -> Iterator[Batch]:
-        in_worker = get_worker_info() is not None
-        with closing(batches):
-            while True:
-                started = perf_counter()
-                item = next(batches, None)
-                self.waited += perf_counter() - started
-                if item is None:
-                    return
-                position, is_last, batch = item
-                self.record(position, is_last=is_last, start=start)
-                yield WorkerBatch(batch) if in_worker else batch
-
-    def check_unprepared(self, loaded: object) -> None:
-        """Raise LoaderError if accelerate distributes what already is the part of this rank."""
-        prepared = self._prepared(loaded)
-        if prepared is None:
-            return
-        self._reads_ahead = prepared.reads_ahead
-        if num_processes() > 1:
-            raise LoaderError(
-                "each rank has its own batches already, but accelerate would distribute them again",
-                where=self.where,
-                hint=f"{_BATCHES_HINT}, or prepare DataLoader(dataset, batch_size=...)",
-            )
-
-    def _prepared(self, loaded: object) -> Prepared | None:
-        pickled = self._from_parent()
-        return find_prepared(loaded) if pickled is None else pickled[2]
-
-    def _prepared_samples(self, prepared: Prepared) -> Iterator[Batch]:
-        """Yield the samples that a prepared loader takes, empty ones in the places of other ranks."""
-        if self.shard.is_explicit and num_processes() > 1:
-            raise LoaderError(
-                "accelerate distributes the samples of a prepared loader, but the dataset has a Shard",
-                where=self.where,
-                hint=f"leave out shard, or {_BATCHES_HINT}",
-            )
-        if self.format.cu_seqlens or self.columns:
-            what = "document lengths" if self.format.cu_seqlens else "columns"
-            raise LoaderError(
-                f"the {what} of single rows cannot be stacked, as a prepared loader would do",
-                where=self.where,
-                hint=f"leave them out of Format and View, or {_BATCHES_HINT}",
-            )
-        self._reads_ahead = prepared.reads_ahead
-        steps = Steps(
-            batch_size=prepared.batch_size,
-            rank=prepared.rank,
-            lanes=self.lanes,
-            drop_last=num_processes() > 1,
-            multiple=prepared.multiple,
-        )
-        return _in_places(self.iterate(steps), prepared)
-
-    def _check_sample(self, sample: int, epoch: int | None = None) -> None:
-        num_samples = self.samples_of(self.epoch if epoch is None else epoch)
-        if not 0 <= sample < num_samples:
-            raise LoaderError(
-                f"sample index {sample} is out of range: the dataset has {num_samples} samples",
-                where=self.where,
-            )
-
     def _state(self, epoch: int, consumed: int) -> State:
-        return {"format": STATE_FORMAT, **self.identity, "epoch": epoch, "consumed": consumed}
+        state = {"format": STATE_FORMAT, **self.identity, "epoch": epoch, "consumed": consumed}
+        loader = self._passes.loader
+        return {**state, "loader": loader} if loader and epoch == self.epoch else state
+
+    def state_after(self, samples_seen: int, steps: Steps | None) -> State:
+        """Return the state after some samples since the first epoch, each epoch in the same steps."""
+        rest, epoch = whole_number("samples_seen", samples_seen, where=self.where), 0
+        if rest > self.samples_of(0):
+            if steps is None or not steps.count(self.samples_of(0)):
+                raise LoaderError(
+                    f"samples_seen={rest:,} is more than the {self.samples_of(0):,} samples of an epoch, and "
+                    "the size of the steps is unknown, which decides how many of these are in no step",
+                    where=self.where,
+                    hint="call dataset.batches(batch_size).state_dict(samples_seen=...)",
+                )
+            while rest > (used := steps.end(self.samples_of(epoch))):
+                rest, epoch = rest - used, epoch + 1
+        return self._state(epoch, rest)
 
     def _worker_state(self) -> State:
         """Return the state of this worker: the start of its pass, and the steps that it has returned."""
-        if self._pass is None or self._reads_ahead:
+        if self._has_failed:  # the first batch says why
+            return self._state(0, 0)
+        if self._pass is None or self._pass.runs_ahead:
             raise LoaderError("a worker has a state only while it is read by a StatefulDataLoader")
-        start, steps = self._pass
-        remaining = self.samples_of(start.epoch) - start.first_sample
-        return {
-            **self._state(start.epoch, start.first_sample),
-            "worker": start.turn,
-            "workers": Worker.current().count,
-            "steps": self._worker_steps,
-            "stride": steps.stride,
-            "end": start.first_sample + steps.end(remaining),
-        }
+        self._check_whole_steps()
+        start = self._pass.start
+        return {**self._state(start.epoch, start.first_sample), **self._pass.worker_state()}
+
+    def _check_whole_steps(self) -> None:
+        """Raise LoaderError if the samples that all ranks and workers have returned are not consecutive."""
+        if self._pass is None or self._pass.is_whole:
+            return
+        if get_worker_info() is not None or self._pass.steps.rank.world_size > 1:
+            raise LoaderError(
+                "a dataset between this one and its DataLoader does not pass on all samples of a step, so "
+                "that no state can say which ones were received",
+                where=self.where,
+                hint="drop rows after the loader, or use a View to select documents",
+            )
 
     def _take_resumed(self, steps: Steps) -> Resumed | None:
         """Return the state with which this worker resumes; only the first pass resumes."""
@@ -433,32 +453,39 @@ class ShardedDataset(IterableDataset[Batch]):
             )
         return Resumed(state["epoch"], state["consumed"], state["worker"], state["steps"])
 
-    def _move(self, epoch: int, consumed: int, *, is_set: bool = False) -> None:
-        self._passes.move(epoch, consumed, is_set=is_set)
-        self._consumed = consumed
+    def _check_sample(self, sample: int, epoch: int | None = None) -> None:
+        num_samples = self.samples_of(self.epoch if epoch is None else epoch)
+        if not 0 <= sample < num_samples:
+            raise LoaderError(
+                f"sample index {sample} is out of range: the dataset has {num_samples} samples",
+                where=self.where,
+            )
 
     def _resolve(self) -> Rank:
-        pickled = self._from_parent()
-        return self.shard.resolve() if pickled is None else pickled[1]
+        parent = self._known_by_parent()
+        return self.shard.resolve() if parent is None else parent.rank
 
-    def _from_parent(self) -> tuple[int, Rank, Prepared | None] | None:
-        """Return what the parent of this spawned worker knew about the ranks; None in other processes."""
-        if get_worker_info() is None or self._pickled is None or self._pickled[0] != os.getpid():
-            return None
-        return self._pickled
+    def _known_by_parent(self) -> Parent | None:
+        """Return what the parent of this spawned worker knew of the ranks; None in other processes."""
+        is_child = self._parent is not None and self._parent.child == os.getpid()
+        return self._parent if is_child and get_worker_info() is not None else None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the fields with the present rank, for a spawned worker, which is in no process group."""
-        rank, prepared = self._resolve(), find_prepared(self)
-        fields = {**self.__dict__, "_pickled": (0, rank, prepared), "_leases": []}
-        if self.shard.mesh is not None or self.shard.process_group is not None:
-            fields["shard"] = Shard(rank=rank.rank, world_size=rank.world_size)
-        return fields
+        """Return the fields of a copy, which begins where this dataset continues."""
+        own: dict[str, Any] = {"_pass": None, "_versions": HeldVersions(), "_parent": None}
+        if get_spawning_popen() is None:
+            own["_passes"] = copy(self._passes)
+        else:
+            check_stateless(self.where)
+            own["_parent"] = Parent(
+                self._resolve(), process_rank(), find_prepared(self), find_collation()
+            )
+        return {**self.__dict__, **own}
 
     def __setstate__(self, fields: dict[str, Any]) -> None:
         self.__dict__.update(fields)
-        assert self._pickled is not None
-        self._pickled = (os.getpid(), *self._pickled[1:])
+        if self._parent is not None:
+            self._parent = replace(self._parent, child=os.getpid())
 
 
 class Batches(IterableDataset[Batch]):
@@ -489,47 +516,58 @@ class Batches(IterableDataset[Batch]):
         self.device = None if device is None else torch.device(device)
 
     def __iter__(self) -> Iterator[Batch]:
-        self.dataset.check_unprepared(self)
+        """Begin a pass, which reads on where the last one ended."""
+        check_stateless(self.dataset.where)
+        prepared = self.dataset.prepared_for(self)
+        if prepared is not None and num_processes() > 1:
+            raise LoaderError(
+                "each rank has its own batches already, but accelerate would distribute them again",
+                where=self.dataset.where,
+                hint=f"{UNPREPARED_HINT}, or prepare DataLoader(dataset, batch_size=...)",
+            )
         if self.device is not None and get_worker_info() is not None:
             raise LoaderError(
                 "a DataLoader worker cannot copy batches to a device",
                 where=self.dataset.where,
                 hint="pass prefetch=4 and device=... without a DataLoader, or leave out device",
             )
-        steps = self.dataset.plan_steps(self.batch_size, drop_last=self.drop_last)
-        return self.dataset.iterate(steps, num_prefetch=self.prefetch, device=self.device)
+        return self.dataset.iterate(
+            self._steps(),
+            num_prefetch=self.prefetch,
+            device=self.device,
+            runs_ahead=prepared is not None,
+        )
+
+    def _steps(self) -> Steps:
+        return self.dataset.plan_steps(self.batch_size, drop_last=self.drop_last)
 
     def __len__(self) -> int:
         """Return the number of batches of this rank in an epoch."""
         full, rest = divmod(self.dataset.num_samples // self.dataset.world_size, self.batch_size)
         return full + (0 if self.drop_last or not rest else 1)
 
-    def state_dict(self) -> State:
-        """Return the state of the dataset."""
-        return self.dataset.state_dict()
+    def state_dict(self, *, consumed: int | None = None, samples_seen: int | None = None) -> State:
+        """Return the state of the dataset; ``samples_seen`` are those of batches like these."""
+        if samples_seen is not None and consumed is None:
+            return self.dataset.state_after(samples_seen, self._steps())
+        return self.dataset.state_dict(consumed=consumed, samples_seen=samples_seen)
 
     def load_state_dict(self, state: State) -> None:
         """Resume from a saved state, as ``dataset.load_state_dict`` does."""
         self.dataset.load_state_dict(state)
 
 
-def _end(leases: Sequence[VersionLease]) -> None:
-    for lease in leases:
-        lease.end()
+def _failed(error: LoaderError) -> Iterator[Batch]:
+    raise error
+    yield {}
 
 
-def _rows(batch: Batch) -> list[Batch]:
-    """Return the rows of a batch as views; a batch with values of a whole batch has one row."""
-    if all(
-        isinstance(values, torch.Tensor) and name not in PER_BATCH for name, values in batch.items()
-    ):
-        rows = zip(*(values.unbind() for values in batch.values()), strict=True)
-        return [dict(zip(batch, row, strict=True)) for row in rows]
-    return [{name: v if name in PER_BATCH else v[0] for name, v in batch.items()}]
-
-
-def _in_places(batches: Iterator[Batch], prepared: Prepared) -> Iterator[Batch]:
-    for batch in batches:
-        yield from ({} for _ in range(prepared.before))
-        yield from _rows(batch)
-        yield from ({} for _ in range(prepared.after))
+def _abandoned(epoch: int, where: str) -> LoaderError:
+    return LoaderError(
+        f"the last pass over epoch {epoch} was cut short, and its loader had read ahead, so that nobody "
+        "knows which sample comes next",
+        where=where,
+        hint="continue with dataset.load_state_dict(dataset.state_dict(samples_seen=...)), or with "
+        "load_state_dict of a StatefulDataLoader; to read the same samples again, open the dataset with "
+        "repeat=True, or use dataset.evaluation(...) for validation",
+    )

@@ -5,12 +5,14 @@ steps that *it* has returned; those of all W workers add up to the position of t
 valid for any number of workers and ranks.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from etl.errors import LoaderError
+from etl.loader.steps import RECORD
 
-STATE_FORMAT = 3
+STATE_FORMAT = 4
 State = dict[str, Any]
 
 _KEYS = {"format", "plan", "epoch", "consumed"}  # in every state
@@ -26,7 +28,7 @@ def find_state(saved: Mapping[str, Any]) -> State:
 
     Raises LoaderError if it finds no state, or if the workers are not at consecutive steps.
 
-    >>> find_state({"model": {}, "data": {"format": 3, "plan": "a", "epoch": 0, "consumed": 8}})["consumed"]
+    >>> find_state({"model": {}, "data": {"format": 4, "plan": "a", "epoch": 0, "consumed": 8}})["consumed"]
     8
     """
     states = list(_states(saved))
@@ -79,6 +81,61 @@ def check_state(state: State, own: State, *, where: str) -> None:
         where=where,
         hint=f"open the dataset with {saved}",
     )
+
+
+def check_position(state: State, samples_of: Callable[[int], int], *, where: str) -> None:
+    """Raise LoaderError unless the position of a state exists; ``samples_of`` returns those of an epoch."""
+    epoch = whole_number("epoch", state["epoch"], where=where)
+    _check_samples("consumed", state["consumed"], epoch, samples_of, where=where)
+    loader = state.get("loader", {})
+    for name in RECORD if loader else ():
+        whole_number(f"{name} of the loader", loader.get(name), where=where)
+    if not state.keys() & _WORKER_KEYS:
+        return
+    missing = sorted(_WORKER_KEYS - state.keys())
+    if missing:
+        raise LoaderError(f"the state of a worker has no {', '.join(missing)}", where=where)
+    numbers = {name: whole_number(name, state[name], where=where) for name in _WORKER_KEYS}
+    _check_samples("end", state["end"], epoch, samples_of, where=where)
+    if numbers["worker"] >= numbers["workers"] or not numbers["stride"]:
+        raise LoaderError(
+            f"the state of a worker has worker={numbers['worker']}, workers={numbers['workers']}, "
+            f"stride={numbers['stride']}",
+            where=where,
+            hint="save the state_dict() of a StatefulDataLoader",
+        )
+
+
+def whole_number(name: str, value: object, *, where: str | None = None) -> int:
+    """Return a count as an int; raise LoaderError unless it is a whole number of at least 0.
+
+    >>> whole_number("epoch", 2)
+    2
+    """
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = -1
+    if number < 0 or isinstance(value, bool):
+        raise LoaderError(
+            f"{name} must be a whole number of at least 0, not {value!r}",
+            where=where,
+            hint="save what state_dict() returns",
+        )
+    return number
+
+
+def _check_samples(
+    name: str, value: object, epoch: int, samples_of: Callable[[int], int], *, where: str
+) -> None:
+    count, available = whole_number(name, value, where=where), samples_of(epoch)
+    if count > available:
+        raise LoaderError(
+            f"{name} is {count:,} samples, but epoch {epoch} has {available:,}",
+            where=where,
+            hint="samples counted over all epochs, such as steps * batch_size * world_size, have a name of "
+            "their own: state_dict(samples_seen=...)",
+        )
 
 
 def _is_nested(value: Any) -> bool:

@@ -8,6 +8,9 @@ import numpy as np
 
 from etl.loader.ranks import Rank
 
+RECORD = ("first_sample", "batch_size", "world_size", "drop_last")
+"""What a state records of the steps of a pass."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Steps:
@@ -22,6 +25,7 @@ class Steps:
     lanes: int
     drop_last: bool
     multiple: int = 1  # only so many steps together are complete
+    dispatched: "Dispatched | None" = None  # if this process reads for other ranks
 
     @property
     def stride(self) -> int:
@@ -39,13 +43,52 @@ class Steps:
         used = min(self.count(num_samples) * self.stride, num_samples)
         return used - used % self.rank.world_size
 
-    def samples(self, step: range) -> Sequence[int]:
-        """Return the samples of this rank in a step, in the order of its rows."""
+    def record(self, first_sample: int) -> dict[str, int]:
+        """Return what a state records of the steps of a pass: where they begin, and how they are divided.
+
+        >>> Steps(batch_size=4, rank=Rank(1, 2), lanes=3, drop_last=True).record(16)
+        {'first_sample': 16, 'batch_size': 4, 'world_size': 2, 'drop_last': 1}
+        """
+        size, world_size = self.batch_size, self.rank.world_size
+        if self.dispatched is not None:
+            world_size = self.dispatched.world_size
+            size = size * self.dispatched.num_steps // world_size
+        numbers = (first_sample, size, world_size, int(self.drop_last))
+        return dict(zip(RECORD, numbers, strict=True))
+
+    def samples(self, step: range, *, number: int = 0) -> Sequence[int]:
+        """Return the samples of this rank in a step, in the order of its rows.
+
+        ``number`` is that of the step in its pass, which matters if its samples are dispatched.
+        """
+        if self.dispatched is not None:
+            return self.dispatched.samples(step, number, self.lanes)
         if self.rank.world_size == 1:
             return step
         first = step.start
         offsets = _rank_offsets(len(step), first % self.lanes, self.lanes, self.rank)
         return [first + offset for offset in offsets]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dispatched:
+    """How the samples that one process reads are sent to ranks: one after the other.
+
+    ``num_steps`` steps of the process are one step of the ranks, and have as many rows for each rank.
+    """
+
+    world_size: int
+    num_steps: int
+
+    def samples(self, step: range, number: int, lanes: int) -> list[int]:
+        """Return the samples of the ranks that a step of the process is for."""
+        nth = number % self.num_steps
+        first = step.start - nth * len(step)
+        whole = range(first, first + len(step) * self.num_steps)
+        size = self.world_size // self.num_steps
+        ranks = [Rank(rank, self.world_size) for rank in range(nth * size, (nth + 1) * size)]
+        offsets = (_rank_offsets(len(whole), first % lanes, lanes, rank) for rank in ranks)
+        return [first + offset for of_rank in offsets for offset in of_rank]
 
 
 @lru_cache(maxsize=1024)  # a step begins in one of few lanes

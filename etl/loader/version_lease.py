@@ -7,6 +7,8 @@ worker, during each pass. A thread writes and renews it, so that the first batch
 import os
 import threading
 import warnings
+import weakref
+from collections.abc import Sequence
 from contextlib import suppress
 
 from etl import storage
@@ -84,3 +86,30 @@ class VersionLease:
             RuntimeWarning,
             stacklevel=2,
         )
+
+
+class HeldVersions:
+    """The leases that a dataset has in this process; a copy has none."""
+
+    def __init__(self) -> None:
+        self._leases: list[VersionLease] = []
+
+    def hold(self, tables: Sequence[tuple[str, int]]) -> None:
+        """Take leases for versions of tables, unless this process holds them already."""
+        if any(lease.is_held for lease in self._leases):
+            return
+        self._leases = [VersionLease(*table) for table in tables]
+        weakref.finalize(self, _end, self._leases)
+
+    def end(self) -> None:
+        """Remove the leases."""
+        _end(self._leases)
+        self._leases = []
+
+    def __reduce__(self) -> tuple[type["HeldVersions"], tuple[()]]:
+        return HeldVersions, ()
+
+
+def _end(held: Sequence[VersionLease]) -> None:
+    for lease in held:
+        lease.end()

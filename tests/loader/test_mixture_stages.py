@@ -214,17 +214,19 @@ def test_a_state_resumes_at_every_boundary(lakes, passes):
 
 @pytest.mark.parametrize("world_size", range(2, 9))
 def test_ranks_resume_and_share_all_passes(lakes, passes, world_size):
-    state = {**open_mixture(lakes).state_dict(consumed=99), "epoch": 1 + world_size % 3}
+    epoch = 1 + world_size % 3
+    consumed = min(99, len(passes[epoch]))
+    state = {**open_mixture(lakes).state_dict(), "epoch": epoch, "consumed": consumed}
     shards = [Shard(rank=rank, world_size=world_size) for rank in range(world_size)]
     ranks = [TokenMixture.from_state(lakes, state, shard=shard) for shard in shards]
-    if len(passes[state["epoch"]]) > 99:
-        rest = [ids for _, ids in passes[state["epoch"]][99:]]
+    if len(passes[epoch]) > consumed:
+        rest = [ids for _, ids in passes[epoch][consumed:]]
         found = merged([rows_of(rank, 2) for rank in ranks], rest, 2)
         assert found == rest[: len(rest) // world_size * world_size]
-    for epoch in (2, 3, 4):
+    for later in (2, 3, 4):
         for rank in ranks:
-            rank.set_epoch(epoch)
-        whole = [ids for _, ids in passes[epoch]]
+            rank.set_epoch(later)
+        whole = [ids for _, ids in passes[later]]
         found = merged([rows_of(rank, 3) for rank in ranks], whole, 3)
         assert found == whole[: len(whole) // world_size * world_size]
 

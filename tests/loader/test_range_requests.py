@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import time
+from copy import copy as copy_of
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -248,7 +249,9 @@ def test_an_epoch_through_a_failing_store_is_exact(
 def test_workers_read_a_remote_table(remote_lake, tmp_path, method, workers):
     remote = replace(SMALL_REQUESTS, cache=str(tmp_path / "cache"))
     dataset = TokenDataset(remote_lake, seq_len=7, shuffle=MIXED, remote=remote)
-    next(iter(dataset.batches(2)))  # this process has a client, and threads, before it forks
+    next(
+        iter(copy_of(dataset).batches(2))
+    )  # this process has a client, and threads, before it forks
     batches = dataset.batches(2, drop_last=False)
     loader = DataLoader(
         batches, batch_size=None, num_workers=workers, multiprocessing_context=method
@@ -260,10 +263,11 @@ def test_workers_read_a_remote_table(remote_lake, tmp_path, method, workers):
 @pytest.mark.slow
 def test_forked_workers_print_nothing(remote_lake):
     code = f"""
+from copy import copy
 from torch.utils.data import DataLoader
 from etl.loader import TokenDataset
 dataset = TokenDataset({remote_lake!r}, seq_len=7)
-next(iter(dataset.batches(2)))
+next(iter(copy(dataset).batches(2)))
 loader = DataLoader(
     dataset.batches(2), batch_size=None, num_workers=2, multiprocessing_context="fork"
 )

@@ -46,7 +46,6 @@ def test_epochs_advance_when_a_pass_ends(place):
     lake = make_lake(place, SMALL)
     dataset = TokenDataset(lake, seq_len=7, shuffle=MIXED)
     whole = [expected_rows(dataset, SMALL, epoch) for epoch in range(4)]
-    next(iter(dataset.batches(2)))  # a pass that is broken off begins again
     assert [rows_of(dataset) for _ in range(3)] == whole[:3]
     assert (dataset.epoch, dataset.state_dict()["consumed"]) == (2, len(whole[2]))
     resumed = TokenDataset(lake, seq_len=7, shuffle=MIXED)
@@ -124,5 +123,5 @@ def test_a_state_consists_of_a_few_integers(lake):
     position = {"version": 1, "seq_len": 10, "seed": 0, "epoch": 0, "consumed": 0}
     position |= {"padded": 0, "best_fit": 0}
     assert state.pop("tensors") == asdict(Format())
-    assert state == {"format": 3, **position, **shuffle}
+    assert state == {"format": 4, **position, **shuffle}
     assert all(type(value) is int for value in state.values())

@@ -1,7 +1,5 @@
 """The recipes of docs/guides/trainers.md, run as they are: each trains on planned windows, and resumes."""
 
-import re
-import sys
 from itertools import islice
 from pathlib import Path
 
@@ -12,8 +10,8 @@ from etl.loader import TokenDataset
 from etl.loader.state import find_state
 from tests.helpers.rank_processes import run_ranks
 from tests.helpers.token_tables import SMALL, expected_rows, make_lake
+from tests.helpers.trainer_recipes import forget_accelerate, recipe
 
-PAGE = Path(__file__).parent.parent.parent / "docs" / "guides" / "trainers.md"
 SEQ_LEN = 7
 
 pytestmark = [
@@ -24,21 +22,8 @@ pytestmark = [
 
 @pytest.fixture(autouse=True)
 def _forgotten_state():
-    """Reset what accelerate remembers of this process: ranks that a later test forks would inherit it."""
     yield
-    state = sys.modules.get("accelerate.state")
-    if state is not None:
-        state.AcceleratorState._reset_state(reset_partial_state=True)
-        state.GradientState._reset_state()
-
-
-def recipe(heading):
-    """Return the names that the code below a heading of the page defines."""
-    section = PAGE.read_text("utf-8").split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
-    (code,) = re.findall(r"^```python\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
-    names = {"__name__": "recipe"}
-    exec(compile(code, str(PAGE), "exec"), names)
-    return names
+    forget_accelerate()
 
 
 def windows(lake, epochs=2, step=8):
@@ -145,6 +130,35 @@ def tiny_llama(transformers):
     return model
 
 
+def run_trl(lake, folder, steps):
+    import transformers
+    from tokenizers import Tokenizer, models
+
+    words = Tokenizer(models.WordLevel({"<pad>": 0, "<eos>": 1}, unk_token="<pad>"))
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=words, pad_token="<pad>", eos_token="<eos>"
+    )
+    model = tiny_llama(transformers)
+    options = {"use_cpu": True, "bf16": False, "report_to": [], "disable_tqdm": True}
+    options |= {"save_strategy": "no", "dataloader_pin_memory": False, "seq_len": SEQ_LEN}
+    train = recipe("SFTTrainer of trl")["train"]
+    train(lake, model, tokenizer, str(folder), steps=steps, **options)
+    return model.seen
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_trl_trains_on_each_window_once(lake, tmp_path, ranks):
+    """In 9 steps on one rank, and in 4 on two, which divide the four files after token 118."""
+    # Before the tests that train in this process, which forked ranks would inherit.
+    trl = pytest.importorskip("trl", reason="make test-trainers installs it")
+    assert trl.SFTTrainer  # imported once for all ranks
+    steps = 36 // 4 // ranks
+    results = run_ranks(run_trl, lake, tmp_path, steps, folder=tmp_path, world_size=ranks)
+    for seen, first in zip(results, (0, 118)[:ranks], strict=True):
+        starts = range(first, first + 4 * steps * SEQ_LEN, SEQ_LEN)
+        assert seen == [tuple(range(start, start + SEQ_LEN)) for start in starts]
+
+
 def test_hugging_face_trainer(lake, tmp_path):
     transformers = pytest.importorskip("transformers", reason="make test-trainers installs it")
     pytest.importorskip("accelerate", reason="make test-trainers installs it")
@@ -166,7 +180,9 @@ def test_accelerate(lake, tmp_path):
     assert [*first.seen, *second.seen] == windows(lake, step=4)[:20]
 
 
-def test_lightning(lake, tmp_path):
+@pytest.fixture
+def fit_with_lightning(lake, tmp_path):
+    """Return a function that trains a new model by the recipe, and returns the windows it was given."""
     lightning = pytest.importorskip("pytorch_lightning", reason="make test-trainers installs it")
 
     class Module(lightning.LightningModule):  # type: ignore[name-defined, misc]
@@ -181,18 +197,51 @@ def test_lightning(lake, tmp_path):
         def configure_optimizers(self):
             return torch.optim.SGD(self.parameters(), lr=0.1)
 
-    saver = lightning.callbacks.ModelCheckpoint(
-        tmp_path, filename="{step}", every_n_train_steps=5, save_top_k=-1
-    )
-    options = {"accelerator": "cpu", "devices": 1, "logger": False, "seq_len": SEQ_LEN}
-    options |= {"enable_progress_bar": False, "enable_model_summary": False, "max_epochs": 1}
-    options["default_root_dir"] = tmp_path
-    train = recipe("Lightning")["train"]
-    first, second = Module(), Module()
-    train(lake, first, callbacks=[saver], **options)
-    train(lake, second, checkpoint=str(tmp_path / "step=5.ckpt"), **options)
-    assert second.model.seen == first.model.seen[20:]
-    assert first.model.seen == windows(lake, 1, step=4)
+    def fit(save_steps=None, **options):
+        callbacks = []
+        if save_steps:
+            checkpoints = lightning.callbacks.ModelCheckpoint(
+                tmp_path, filename="{step}", every_n_train_steps=save_steps, save_top_k=-1
+            )
+            callbacks = [checkpoints]
+        module = Module()
+        recipe("Lightning")["train"](
+            lake,
+            module,
+            seq_len=SEQ_LEN,
+            callbacks=callbacks,
+            accelerator="cpu",
+            devices=1,
+            logger=False,
+            enable_checkpointing=bool(save_steps),
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            default_root_dir=tmp_path,
+            **options,
+        )
+        return module.model.seen
+
+    return fit
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_lightning(lake, tmp_path, fit_with_lightning, workers):
+    options = {"max_epochs": 3, "workers": workers}
+    first = fit_with_lightning(save_steps=5, **options)
+    assert first == windows(lake, 3, step=4)
+    for steps in (5, 10, 15):
+        checkpoint = str(tmp_path / f"step={steps}.ckpt")
+        assert fit_with_lightning(checkpoint=checkpoint, **options) == first[4 * steps :]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("limit", [1, 4, 9])
+def test_lightning_continues_epochs_that_it_cuts_short(lake, fit_with_lightning, workers, limit):
+    options = {"max_epochs": 5, "workers": workers, "limit_train_batches": limit}
+    seen = fit_with_lightning(**options)
+    assert seen == windows(lake, 5, step=4)[: len(seen)]
+    # An epoch of Lightning ends with the limit or with the epoch of the dataset.
+    assert len(seen) >= 4 * min(5 * limit, 17)
 
 
 def test_stateful_data_loader(lake):

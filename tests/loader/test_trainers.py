@@ -9,9 +9,10 @@ from torch.utils.data import DataLoader
 
 from etl.errors import LoaderError
 from etl.loader import Format, Shard, TokenDataset
-from etl.loader.replay import read_state
+from etl.loader.replay import read_state, replay
 from tests.helpers.rank_processes import run_ranks
 from tests.helpers.token_tables import MIXED, SMALL, expected_rows, make_lake
+from tests.helpers.trainer_recipes import forget_accelerate
 
 accelerate = pytest.importorskip("accelerate", reason="make test-trainers installs accelerate")
 transformers = pytest.importorskip("transformers", reason="make test-trainers installs it")
@@ -50,11 +51,21 @@ def accelerate_epochs(lake, options, workers, batch_size):
     accelerator = Accelerator(cpu=True, dataloader_config=DataLoaderConfiguration(**options))
     loader = accelerator.prepare(DataLoader(dataset, batch_size=batch_size, num_workers=workers))
     epochs = [[batch["input_ids"].tolist() for batch in loader] for _ in range(2)]
+    named = [replayed_epoch(lake, epoch, len(epochs[epoch])) for epoch in range(2)]
     try:
         dataset.state_dict()
     except LoaderError as error:
-        return epochs, str(error)
-    return epochs, ""
+        return epochs, named, str(error)
+    return epochs, named, ""
+
+
+def replayed_epoch(lake, epoch, steps, batch_size=3):
+    """Return the batches of this rank in an epoch that replay names."""
+    dataset = open_dataset(lake)
+    dataset.set_epoch(epoch)
+    whole = [list(window) for window in windows(lake, epoch)]
+    batches = [replay(dataset, batch_size=batch_size, step=step) for step in range(steps)]
+    return [[whole[row.sample] for row in batch.rows] for batch in batches]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -71,12 +82,72 @@ def test_accelerate_delivers_each_window_once(lake, tmp_path, options, workers):
     batch_size = 6 if "split_batches" in options else 3
     results = run_ranks(accelerate_epochs, lake, options, workers, batch_size, folder=tmp_path)
     for epoch in (0, 1):
-        steps = steps_of([epochs[epoch] for epochs, _ in results])
+        steps = steps_of([epochs[epoch] for epochs, _, _ in results])
         whole = windows(lake, epoch)
         # Split batches have half as many rows on each rank, and an epoch has an even number of them.
         expected = [sorted(whole[i : i + 6]) for i in range(0, 36, 6)]
         assert [sorted(step) for step in steps] == expected
-    assert all("reads ahead" in message for _, message in results)
+    assert all(named == epochs for epochs, named, _ in results)
+    assert all("reads ahead" in message for *_, message in results)
+
+
+def stateful_message(lake, options, workers):
+    from accelerate import Accelerator, DataLoaderConfiguration
+
+    config = DataLoaderConfiguration(use_stateful_dataloader=True, **options)
+    accelerator = Accelerator(cpu=True, dataloader_config=config)
+    try:
+        dataset = open_dataset(lake)
+        next(iter(accelerator.prepare(DataLoader(dataset, batch_size=4, num_workers=workers))))
+    except LoaderError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("world_size", [1, 2])
+@pytest.mark.parametrize("options", [{}, {"dispatch_batches": False}, {"split_batches": True}])
+def test_a_stateful_loader_of_accelerate_is_refused(lake, tmp_path, options, world_size, workers):
+    """Its checkpoint lacks the state of the dataset, and its epochs begin at 0 after a resume."""
+    pytest.importorskip("torchdata.stateful_dataloader", reason="torchdata is not installed")
+    messages = run_ranks(
+        stateful_message, lake, options, workers, folder=tmp_path, world_size=world_size
+    )
+    for message in messages:
+        assert "use_stateful_dataloader leaves out the state" in message
+        assert "accelerator.register_for_checkpointing(dataset)" in message
+
+
+def registered_epochs(lake, folder, steps):
+    """Save after some steps, and resume with other objects; return the batches before and after."""
+    from accelerate import Accelerator
+
+    seen = []
+    for resume in (False, True):
+        accelerator = Accelerator(cpu=True)
+        dataset = open_dataset(lake)
+        accelerator.register_for_checkpointing(dataset)
+        if resume:
+            accelerator.load_state(folder)
+        for _ in range(2):
+            for batch in dataset.batches(3):
+                seen.append(batch["input_ids"].tolist())
+                if len(seen) == steps:
+                    accelerator.save_state(folder)
+                    break
+            if len(seen) == steps:
+                break
+    return seen
+
+
+@pytest.mark.parametrize("steps", [2, 8])
+def test_a_registered_dataset_resumes_in_its_epoch(lake, tmp_path, steps):
+    """Of six steps on two ranks; the next passes are the rest of this epoch, and the next epoch."""
+    folder = str(tmp_path / "checkpoint")
+    results = run_ranks(registered_epochs, lake, folder, steps, folder=tmp_path)
+    epochs = range(steps // 6 + 2)
+    whole = [sorted(windows(lake, epoch)[i : i + 6]) for epoch in epochs for i in range(0, 36, 6)]
+    assert [sorted(step) for step in steps_of(results)] == whole
 
 
 def unprepared_messages(lake):
@@ -89,6 +160,7 @@ def unprepared_messages(lake):
     for loader in (
         DataLoader(dataset, batch_size=3),
         accelerator.prepare(DataLoader(dataset.batches(3), batch_size=None)),
+        accelerator.prepare(DataLoader(dataset.evaluation(3), batch_size=None)),
         accelerator.prepare(DataLoader(sharded, batch_size=3)),
         accelerator.prepare(DataLoader(lengths, batch_size=3)),
     ):
@@ -106,10 +178,10 @@ def unprepared_messages(lake):
 
 def test_what_would_be_divided_twice_is_refused(lake, tmp_path):
     (messages, first), (_, second) = run_ranks(unprepared_messages, lake, folder=tmp_path)
-    assert len(messages) == 4
+    assert len(messages) == 5
     for message, part in zip(
         messages,
-        ("has not prepared the loader", "again", "has a Shard", "cannot be stacked"),
+        ("has not prepared the loader", "again", "again", "has a Shard", "cannot be stacked"),
         strict=True,
     ):
         assert part in message
@@ -167,6 +239,13 @@ def test_the_hugging_face_trainer_delivers_each_window_once(lake, tmp_path, opti
     whole = [sorted(windows(lake, epoch)[i : i + 6]) for epoch in (0, 1) for i in range(0, 36, 6)]
     assert [sorted(step) for step in steps_of([seen for seen, _ in results])] == whole
     assert {steps for _, steps in results} == {12}
+    for rank, (seen, _) in enumerate(results):
+        dataset = open_dataset(lake, shard=Shard(rank=rank, world_size=2))
+        for step, rows in enumerate(seen):
+            dataset.set_epoch(step // 6)
+            order = windows(lake, step // 6)
+            named = replay(dataset, batch_size=3, step=step % 6).rows
+            assert [order[row.sample] for row in named] == [tuple(row) for row in rows]
     (tmp_path / "rendezvous").unlink(missing_ok=True)
     resumed = run_ranks(
         train_with_hugging_face,
@@ -178,6 +257,25 @@ def test_the_hugging_face_trainer_delivers_each_window_once(lake, tmp_path, opti
         folder=tmp_path,
     )
     assert [sorted(step) for step in steps_of([seen for seen, _ in resumed])] == whole[8:]
+
+
+@pytest.fixture
+def _forgotten_state():
+    yield
+    forget_accelerate()
+
+
+@pytest.mark.usefixtures("_forgotten_state")
+def test_the_hugging_face_trainer_does_not_batch_an_evaluation_again(lake, tmp_path):
+    from transformers import Trainer, TrainingArguments
+
+    arguments = TrainingArguments(
+        output_dir=str(tmp_path), use_cpu=True, report_to=[], dataloader_pin_memory=False
+    )
+    evaluation = open_dataset(lake).evaluation(3)
+    trainer = Trainer(model=Model(), args=arguments, eval_dataset=evaluation)
+    with pytest.raises(LoaderError, match=r"again(.|\n)*get_eval_dataloader"):
+        trainer.evaluate()
 
 
 class LightningModel(lightning.LightningModule):  # type: ignore[name-defined, misc]

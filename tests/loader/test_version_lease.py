@@ -60,6 +60,21 @@ def test_a_version_that_is_read_holds_a_lease(old_lake, workers):
         assert jobs(old_lake) == []
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_evaluation_holds_a_lease_until_it_ends(old_lake, workers):
+    evaluation = TokenDataset(old_lake, seq_len=7, version=1).evaluation(2)
+    loaded = iter(DataLoader(evaluation, batch_size=None, num_workers=workers))
+    next(loaded)
+    wait_for(lambda: jobs(old_lake) == [("train", {"tokens": 1})])
+    list(loaded)
+    wait_for(lambda: jobs(old_lake) == [])
+    batches = iter(evaluation)
+    next(batches)
+    wait_for(lambda: jobs(old_lake))
+    del batches  # cut short
+    wait_for(lambda: jobs(old_lake) == [])
+
+
 def test_a_vacuum_keeps_the_files_of_a_version_that_is_read(old_lake, monkeypatch):
     monkeypatch.setattr(
         "etl.maintenance.unneeded_files.is_data_file", lambda path: path == "000.parquet"
@@ -96,7 +111,7 @@ def read_to_the_end(lake):
     assert len(list(dataset.batches(2))) == 18
     wait_for(lambda: jobs(lake) or Path(lake, "leases").is_file())
     time.sleep(0.1)
-    dataset._end_leases()
+    dataset._versions.end()
 
 
 def test_a_lake_that_is_read_only_can_be_read(old_lake):

@@ -131,7 +131,7 @@ def test_locate_and_replay_follow_the_schedule(lake):
             for span in spans:
                 doc = owner[row[span.start]]
                 assert (span.source, span.row) == (doc.source, doc.row)
-        replayed = replay(dataset, batch_size=2, step=-1)
+        replayed = replay(dataset, step=-1)
         assert replayed.epoch == epoch
         spans = [passage.span for passage in replayed.rows[-1].passages]
         assert spans == dataset.locate(len(whole) - 1)

@@ -6,12 +6,12 @@ from typing import Any
 
 import torch
 
-from etl.loader.batches.document_boundaries import Batch
-
-_Item = tuple[int, bool, Batch]  # position after the batch, whether it is the last, the batch
+from etl.loader.batches.document_boundaries import Batch, PositionedBatch
 
 
-def copy_ahead(items: Generator[_Item], device: torch.device) -> Generator[_Item]:
+def copy_ahead(
+    items: Generator[PositionedBatch], device: torch.device
+) -> Generator[PositionedBatch]:
     """Yield items with the tensors of their batches on a device.
 
     Copies to a GPU go through pinned memory, in a separate stream: that of the next batch is started before
@@ -20,29 +20,30 @@ def copy_ahead(items: Generator[_Item], device: torch.device) -> Generator[_Item
     """
     with closing(items):
         if device.type != "cuda":
-            for position, is_last, batch in items:
-                yield position, is_last, _map(batch, lambda values: values.to(device))
+            for item in items:
+                yield item._replace(batch=_map(item.batch, lambda values: values.to(device)))
             return
         stream: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         coming = _start(next(items, None), device, stream)
         while coming is not None:
             item, current = coming, torch.cuda.current_stream(device)
             current.wait_stream(stream)
-            for values in item[2].values():
+            for values in item.batch.values():
                 if isinstance(values, torch.Tensor):
                     values.record_stream(current)  # its memory is not reused before that is done
             coming = _start(next(items, None), device, stream)
             yield item
 
 
-def _start(item: _Item | None, device: torch.device, stream: Any) -> _Item | None:
+def _start(
+    item: PositionedBatch | None, device: torch.device, stream: Any
+) -> PositionedBatch | None:
     """Start to copy a batch to a GPU."""
     if item is None:
         return None
-    position, is_last, batch = item
     with torch.cuda.stream(stream):
-        copies = _map(batch, lambda values: values.pin_memory().to(device, non_blocking=True))
-    return position, is_last, copies
+        copies = _map(item.batch, lambda values: values.pin_memory().to(device, non_blocking=True))
+    return item._replace(batch=copies)
 
 
 def _map(batch: Batch, function: Any) -> Batch:

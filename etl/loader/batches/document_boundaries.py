@@ -4,7 +4,7 @@ Shape suffixes: B rows of a batch, S tokens of a window, D documents that begin 
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -13,6 +13,16 @@ from etl.errors import LoaderError
 
 Batch = dict[str, Any]
 """Tensors by name; lengths for Hugging Face models are int."""
+
+
+class PositionedBatch(NamedTuple):
+    """A batch, or a row of one, and what is known of its pass once it is returned."""
+
+    position: int  # the sample of the epoch after it
+    is_whole: bool  # a step is complete with it
+    is_last: bool  # of this reader
+    batch: Batch
+
 
 _HUGGINGFACE_NAMES = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k")
 PER_BATCH = ("cu_seqlens", "max_seqlen", *_HUGGINGFACE_NAMES)

@@ -12,8 +12,8 @@ from etl.loader.batches.document_boundaries import Format
 from etl.loader.fetch.file_cache import FileCache
 from etl.loader.fetch.selected_rows import TableRows
 from etl.loader.fetch.table_index import TableIndex
+from etl.loader.one_pass import Reader
 from etl.loader.order.epoch import EpochPlan
-from etl.loader.sharded_dataset import Reader
 from etl.loader.views.document_columns import ColumnValues, ReaderWithColumns, SampleDocuments
 from etl.loader.views.pinned_documents import find_pinned
 from etl.loader.views.prefix_reader import PrefixReader

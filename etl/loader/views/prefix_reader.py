@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from etl.loader.batches.document_boundaries import IGNORED, Batch, Format
-from etl.loader.sharded_dataset import Reader
+from etl.loader.one_pass import Reader
 
 
 class PrefixReader:
