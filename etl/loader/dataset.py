@@ -70,7 +70,7 @@ class TokenDataset(ShardedDataset):
     If a loop leaves a pass before its end, the next pass continues behind the last batch that the loop was
     given. To look at a batch without consuming it, take it from a copy, ``copy.copy(dataset)``, which has its
     own position. DataLoader workers, and loaders that accelerate has prepared, run ahead of the loop, so that
-    nobody knows that batch: the next pass raises LoaderError until ``load_state_dict`` or ``set_epoch`` has
+    the batch is unknown: the next pass raises LoaderError until ``load_state_dict`` or ``set_epoch`` has
     selected a position. (If the workers had already prepared all batches of the epoch, it counts as
     complete.) ``repeat=True`` is for loops that shall read the same samples again, as ``overfit_batches`` of
     Lightning; ``dataset.evaluation`` always does.

@@ -2,13 +2,13 @@
 
 A pass reads from a position to the end of its epoch. After a complete pass, the next one begins the next
 epoch. After a pass that was cut short, the next one continues behind the batch that was returned last. If the
-readers of that pass ran ahead of the training loop, nobody knows which batch that was, and the next pass is
-refused, unless it shall repeat the samples.
+readers of that pass ran ahead of the training loop, that batch is unknown, and the next pass is refused,
+unless it shall repeat the samples.
 
 A process shares a page of memory with its workers, old and new ones, in which each reader records that it has
 ended. The first worker of a loader decides where a pass begins; the others wait for its decision, so that
 they cannot differ. A process that was forked or spawned may be a worker, which reads the page of its parent,
-or a rank, which has a page of its own: it is given both.
+or a rank, which needs another page: it has both.
 
 A worker that resumes knows only how many steps it had returned itself. Together these give the step at which
 the loader continues, which all workers compute from each other's records.
@@ -280,7 +280,7 @@ class Passes:
         return page
 
     def _leave_parent(self) -> None:
-        """Take a page of its own in a forked process, and keep that of its parent."""
+        """Take another page in a forked process, and keep that of its parent."""
         self._page_of_parent = self._page
         self._page = _new_page(_position(self._page))
         self._loader_pass = 0
@@ -304,7 +304,7 @@ class Passes:
 
 def _restore(values: list[int], page_of_parent: _Page | None) -> Passes:
     passes = Passes(values)
-    passes._page_of_parent = page_of_parent  # noqa: SLF001 - of its own class
+    passes._page_of_parent = page_of_parent  # noqa: SLF001 - of this module
     return passes
 
 

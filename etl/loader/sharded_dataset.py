@@ -564,8 +564,8 @@ def _failed(error: LoaderError) -> Iterator[Batch]:
 
 def _abandoned(epoch: int, where: str) -> LoaderError:
     return LoaderError(
-        f"the last pass over epoch {epoch} was cut short, and its loader had read ahead, so that nobody "
-        "knows which sample comes next",
+        f"the last pass over epoch {epoch} was cut short, and its loader had read ahead, so that the sample "
+        "that comes next is unknown",
         where=where,
         hint="continue with dataset.load_state_dict(dataset.state_dict(samples_seen=...)), or with "
         "load_state_dict of a StatefulDataLoader; to read the same samples again, open the dataset with "

@@ -1,4 +1,4 @@
-"""What a spawned DataLoader worker is told by its parent, since it is in no process group itself."""
+"""What a spawned DataLoader worker knows from its parent, since it is in no process group itself."""
 
 from dataclasses import dataclass
 
