@@ -307,6 +307,7 @@ class ShardedDataset(IterableDataset[Batch]):
         ``as_rows`` returns the rows of the batches one by one, without a batch dimension.
         """
         # Begin now, not at the first batch: a StatefulDataLoader saves the state in between.
+        self._has_failed = False
         try:
             begun = self._begin(steps, runs_ahead=runs_ahead)
         except LoaderError as error:
@@ -406,16 +407,19 @@ class ShardedDataset(IterableDataset[Batch]):
     def state_after(self, samples_seen: int, steps: Steps | None) -> State:
         """Return the state after some samples since the first epoch, each epoch in the same steps."""
         rest, epoch = whole_number("samples_seen", samples_seen, where=self.where), 0
-        if rest > self.samples_of(0):
-            if steps is None or not steps.count(self.samples_of(0)):
-                raise LoaderError(
-                    f"samples_seen={rest:,} is more than the {self.samples_of(0):,} samples of an epoch, and "
-                    "the size of the steps is unknown, which decides how many of these are in no step",
-                    where=self.where,
-                    hint="call dataset.batches(batch_size).state_dict(samples_seen=...)",
-                )
-            while rest > (used := steps.end(self.samples_of(epoch))):
-                rest, epoch = rest - used, epoch + 1
+        if rest <= self.samples_of(0):
+            return self._state(0, rest)
+        used = 0 if steps is None else steps.end(self.samples_of(0))
+        while steps is not None and 0 < used < rest:
+            rest, epoch = rest - used, epoch + 1
+            used = steps.end(self.samples_of(epoch))
+        if not used:
+            raise LoaderError(
+                f"samples_seen={samples_seen:,} is more than the {self.samples_of(0):,} samples of an epoch, "
+                "and the size of the steps is unknown, which decides how many of these are in no step",
+                where=self.where,
+                hint="call dataset.batches(batch_size).state_dict(samples_seen=...)",
+            )
         return self._state(epoch, rest)
 
     def _worker_state(self) -> State:
