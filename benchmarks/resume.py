@@ -124,6 +124,7 @@ def start(
     environment = os.environ | {"PYTHONPATH": path, "PYTHONWARNINGS": "ignore"} | variables
     command = [str(part) for part in (loader.python(), READERS / "read_samples.py", *arguments)]
     log = HERE / ".peers" / f"resume-{loader.reader}.log"
+    log.parent.mkdir(exist_ok=True)
     with log.open("ab") as out:
         return subprocess.Popen(
             command, env=environment, stdout=out, stderr=out, start_new_session=True
