@@ -53,7 +53,8 @@ def test_a_job_has_one_id(client: Client, three: Recipe, place: UPath) -> None:
     delete(paths(three, "documents", "kept")[0])
     repair(str(three.lake), drop=True)
     of_jobs = [record for record in lineage(three.lake) if record.run_id not in ids]
-    actions = {record.action for record in of_jobs}
+    # A table from which the repair drops no rows begins the epoch, too.
+    actions = {record.action for record in of_jobs} - {"epoch"}
     assert actions == {"append", "rebuild", "optimize", "repair"}
     assert len({record.run_id for record in of_jobs}) == 4, "two shuffles, one optimize, one repair"
     for job in {record.run_id for record in of_jobs}:
