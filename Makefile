@@ -51,7 +51,7 @@ test-engines: $(INSTALLED)  ## filter tables by hostile strings with delta-rs, P
 test-trainers: $(INSTALLED)  ## run the recipes of docs/guides/trainers.md, and the loader under each trainer
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[trainers]'
 	$(BIN)/pip install --quiet -c constraints.txt --no-deps torchtitan tyro docstring_parser typeguard megatron-core
-	$(PYTEST) tests/loader/test_trainers.py tests/loader/test_trainer_recipes.py tests/exports -m "slow or not slow"
+	$(PYTEST) tests/loader/test_trainers.py tests/loader/test_trainer_recipes.py tests/loader/test_evaluation_recipes.py tests/exports -m "slow or not slow"
 
 test-wheel: $(INSTALLED)  ## build the wheel, install it into a clean environment, and try it
 	$(PYTEST) tests/test_wheel.py -m "slow or not slow"
