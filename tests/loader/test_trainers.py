@@ -128,6 +128,7 @@ def registered_epochs(lake, folder, steps):
         dataset = open_dataset(lake)
         accelerator.register_for_checkpointing(dataset)
         if resume:
+            accelerator.wait_for_everyone()  # the first rank has saved the state
             accelerator.load_state(folder)
         for _ in range(2):
             for batch in dataset.batches(3):
