@@ -9,9 +9,8 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from etl.errors import LoaderError
-from etl.loader.batches.device import copy_ahead
+from etl.loader.batches.delivery import Delivery, check_batch_size
 from etl.loader.batches.document_boundaries import IGNORED, Batch, PositionedBatch
-from etl.loader.batches.prefetch import prefetch
 from etl.loader.batches.worker_message import WorkerBatch
 from etl.loader.order.schedule import Schedule
 from etl.loader.prepared_loaders import find_prepared
@@ -79,10 +78,7 @@ class Evaluation(IterableDataset[Batch]):
         prefetch: int = 0,
         device: str | torch.device | None = None,
     ) -> None:
-        if batch_size < 1:
-            raise LoaderError(f"batch_size must be at least 1, not {batch_size}")
-        if prefetch < 0:
-            raise LoaderError(f"prefetch must be at least 0, not {prefetch}")
+        check_batch_size(batch_size)
         if len(dataset.seq_lens.values) > 1:
             raise LoaderError(
                 "an evaluation needs windows of one length, but seq_len is a Schedule of several",
@@ -91,8 +87,7 @@ class Evaluation(IterableDataset[Batch]):
             )
         self.dataset = dataset
         self.batch_size = batch_size
-        self.prefetch = prefetch
-        self.device = None if device is None else torch.device(device)
+        self._delivery = Delivery.of(prefetch, device)
 
     @property
     def num_samples(self) -> int:
@@ -105,17 +100,10 @@ class Evaluation(IterableDataset[Batch]):
 
     def __iter__(self) -> Iterator[Batch]:
         self._check_unprepared()
+        self._delivery.check(self.dataset.where)
         worker: Any = get_worker_info()
-        if worker is not None and self.device is not None:
-            raise LoaderError(
-                "a DataLoader worker cannot copy batches to a device",
-                where=self.dataset.where,
-                hint="pass prefetch=4 and device=... without a DataLoader, or leave out device",
-            )
         first, count = (0, 1) if worker is None else (worker.id, worker.num_workers)
-        items = self._read(range(first, len(self), count))
-        items = prefetch(items, self.prefetch) if self.prefetch else items
-        items = items if self.device is None else copy_ahead(items, self.device)
+        items = self._delivery.deliver(self._read(range(first, len(self), count)))
         return (item.batch if worker is None else WorkerBatch(item.batch) for item in items)
 
     def _read(self, numbers: range) -> Generator[PositionedBatch]:

@@ -96,7 +96,7 @@ def find_collation() -> Collation:
 
 def _is_stateful() -> bool:
     """Whether accelerate reads samples, or has prepared their loader, with ``use_stateful_dataloader``."""
-    return any(
+    return "accelerate.data_loader" in sys.modules and any(
         type(owner).__module__ == "accelerate.data_loader"
         and vars(owner).get("use_stateful_dataloader", False)
         for owner in _callers()

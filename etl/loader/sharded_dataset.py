@@ -17,9 +17,8 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from etl.errors import LoaderError
-from etl.loader.batches.device import copy_ahead
+from etl.loader.batches.delivery import Delivery, check_batch_size
 from etl.loader.batches.document_boundaries import Batch, Format, PositionedBatch
-from etl.loader.batches.prefetch import prefetch
 from etl.loader.batches.worker_message import WorkerBatch
 from etl.loader.evaluation import Evaluation
 from etl.loader.one_pass import Pass, Reader
@@ -49,6 +48,8 @@ from etl.loader.steps import Steps
 from etl.loader.version_lease import HeldVersions
 
 _MANY_SAMPLES = 1 << 19  # a billion tokens in windows of 2,048; smaller tables are read quickly
+
+_DIRECT = Delivery()
 
 
 class ShardedDataset(IterableDataset[Batch]):
@@ -297,8 +298,7 @@ class ShardedDataset(IterableDataset[Batch]):
         self,
         steps: Steps,
         *,
-        num_prefetch: int = 0,
-        device: torch.device | None = None,
+        delivery: Delivery = _DIRECT,
         as_rows: bool = False,
         runs_ahead: bool = False,
     ) -> Iterator[Batch]:
@@ -327,8 +327,7 @@ class ShardedDataset(IterableDataset[Batch]):
             batches = begun.read_rows(open_reader, samples_before=before, is_separable=is_separable)
         else:
             batches = begun.read(open_reader, samples_before=before)
-        batches = prefetch(batches, num_prefetch) if num_prefetch else batches
-        return self._return(batches if device is None else copy_ahead(batches, device), begun)
+        return self._return(delivery.deliver(batches), begun)
 
     def prepared_for(self, loaded: object) -> Prepared | None:
         """Return how the loader that accelerate has prepared takes what this dataset yields, if it has."""
@@ -509,15 +508,11 @@ class Batches(IterableDataset[Batch]):
         prefetch: int,
         device: str | torch.device | None = None,
     ) -> None:
-        if batch_size < 1:
-            raise LoaderError(f"batch_size must be at least 1, not {batch_size}")
-        if prefetch < 0:
-            raise LoaderError(f"prefetch must be at least 0, not {prefetch}")
+        check_batch_size(batch_size)
         self.dataset = dataset
         self.batch_size = batch_size
         self.drop_last = drop_last
-        self.prefetch = prefetch
-        self.device = None if device is None else torch.device(device)
+        self._delivery = Delivery.of(prefetch, device)
 
     def __iter__(self) -> Iterator[Batch]:
         """Begin a pass, which reads on where the last one ended."""
@@ -529,17 +524,9 @@ class Batches(IterableDataset[Batch]):
                 where=self.dataset.where,
                 hint=f"{UNPREPARED_HINT}, or prepare DataLoader(dataset, batch_size=...)",
             )
-        if self.device is not None and get_worker_info() is not None:
-            raise LoaderError(
-                "a DataLoader worker cannot copy batches to a device",
-                where=self.dataset.where,
-                hint="pass prefetch=4 and device=... without a DataLoader, or leave out device",
-            )
+        self._delivery.check(self.dataset.where)
         return self.dataset.iterate(
-            self._steps(),
-            num_prefetch=self.prefetch,
-            device=self.device,
-            runs_ahead=prepared is not None,
+            self._steps(), delivery=self._delivery, runs_ahead=prepared is not None
         )
 
     def _steps(self) -> Steps:

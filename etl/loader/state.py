@@ -50,7 +50,10 @@ def find_state(saved: Mapping[str, Any]) -> State:
                 hint="pass one of them",
             )
         return first
-    total = sum(int(state["steps"]) for state in states)
+    for state in states:
+        for name in (*_WORKER_KEYS, "consumed"):
+            whole_number(name, state.get(name))
+    total = sum(state["steps"] for state in states)
     workers = first["workers"]
     if any(s["steps"] != len(range(s["worker"], total, workers)) for s in states):
         raise LoaderError(
@@ -120,7 +123,7 @@ def whole_number(name: str, value: object, *, where: str | None = None) -> int:
         raise LoaderError(
             f"{name} must be a whole number of at least 0, not {value!r}",
             where=where,
-            hint="save what state_dict() returns",
+            hint="pass an int; a saved state has those that state_dict() returned",
         )
     return number
 

@@ -125,6 +125,10 @@ def test_counts_of_samples_are_checked(lake):
             dataset.state_dict(**counts)
     with pytest.raises(LoaderError, match="both consumed and samples_seen"):
         dataset.state_dict(consumed=3, samples_seen=3)
+    numbers = {"worker": 0, "workers": 1, "steps": 1, "stride": 3, "end": 36}
+    for key in numbers:
+        with pytest.raises(LoaderError, match=f"{key} must be a whole number"):
+            dataset.load_state_dict({**state, **numbers, key: "x"})
     for epoch in (-1, "1", 0.5):
         with pytest.raises(LoaderError, match="epoch must be"):
             dataset.set_epoch(epoch)

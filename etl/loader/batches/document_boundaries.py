@@ -16,7 +16,7 @@ Batch = dict[str, Any]
 
 
 class PositionedBatch(NamedTuple):
-    """A batch, or a row of one, and what is known of its pass once it is returned."""
+    """A batch or a row, with the position of the pass after it."""
 
     position: int  # the sample of the epoch after it
     is_whole: bool  # a step is complete with it
