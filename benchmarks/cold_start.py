@@ -20,8 +20,8 @@ RUN = """
 import os, sys, time
 import etl.stages as stages
 from etl.sources import Source
-from etl.sources.listing import list_splits
-from etl.sources.read import read_split
+from etl.sources.list_splits import list_splits
+from etl.sources.read_split import read_split
 from etl.stages.apply import apply
 
 source = Source(path=os.environ["TOKENLAKE_DATA"] + "/docs/docs-00000.parquet", columns={"text": "text"})

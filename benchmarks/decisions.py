@@ -65,8 +65,8 @@ def read_ranges(client: str, bucket: str) -> None:
 def read_parquet(reader: str, path: str) -> None:
     """Print the most memory that a process takes to read the file."""
     from etl.sources import Source
-    from etl.sources.listing import list_splits
-    from etl.sources.read import read_split
+    from etl.sources.list_splits import list_splits
+    from etl.sources.read_split import read_split
 
     before = memory_mb("VmHWM")
     if reader == "arrow":

@@ -46,7 +46,7 @@ from etl.job.progress import Progress
 from etl.job.run import run
 from etl.kernels.bytes.utf8 import texts
 from etl.kernels.hashing.independent_set import OPEN
-from etl.kernels.hashing.minhash import band_keys
+from etl.kernels.hashing.minhash_signatures import band_keys
 from etl.kernels.hashing.shingle_sets import Pairs as SetPairs
 from etl.kernels.hashing.shingle_sets import find_similar, shingle_sets
 from etl.recipe.recipe import Recipe

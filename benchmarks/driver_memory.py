@@ -28,9 +28,9 @@ from distributed import Client
 from numpy.typing import NDArray
 
 from etl import schemas
-from etl.compute import shuffle
+from etl.compute import frame_shuffles
 from etl.compute.cluster import Cluster
-from etl.compute.submit import compute_frame
+from etl.compute.dask_tasks import compute_frame
 from etl.dedup import exact
 from etl.dedup.choose_keepers import choose_keepers
 from etl.dedup.dedup_pass import PassResult
@@ -97,8 +97,8 @@ def find(client: Client, texts: int) -> tuple[int, int]:
     files = np.arange(-(-COPIES * texts // PER_FILE))
     parts = np.split(files, range(FILES_PER_TASK, len(files), FILES_PER_TASK))
     keys = dd.from_map(_read_keys, parts, texts=texts, meta=exact.HASHES)
-    partitions = shuffle.partitions_for(COPIES * texts)
-    hashes = shuffle.shuffle_by_range(keys, "low", partitions)
+    partitions = frame_shuffles.partitions_for(COPIES * texts)
+    hashes = frame_shuffles.shuffle_by_range(keys, "low", partitions)
     none = np.empty(0, np.int64)
     pair = exact.PairEqual(StoredKeys((), none, none), none, schemas.WHOLE.index("exact"))
     result = PassResult().join(hashes.map_partitions(pair, meta=PAIRS)).hold(client)
@@ -109,7 +109,7 @@ def find(client: Client, texts: int) -> tuple[int, int]:
     assert pairs is not None
     pairs = pairs.map_partitions(_with_bucket, meta=PAIRS.assign(bucket=pd.Series(dtype="int64")))
     groups = 1 + len(files) // FILES_PER_DUPLICATES_FILE
-    pairs = shuffle.shuffle_by_value(pairs, "bucket", min(pairs.npartitions, groups))
+    pairs = frame_shuffles.shuffle_by_value(pairs, "bucket", min(pairs.npartitions, groups))
     written = pairs.map_partitions(_sums, texts=texts, meta=_SUMS)
     fields = [json.loads(text) for text in compute_frame(client, written, label="sums")["fields"]]
     found = tuple(sum(values) for values in list(zip(*fields, strict=True))[:3])
@@ -140,7 +140,7 @@ def measure(duplicates: int, partitions: int | None, workers: int, memory_limit:
     """Return a row of the table."""
     texts = duplicates // (COPIES - 1) // 8 * 8
     if partitions is not None:
-        shuffle.ROWS_PER_PARTITION = COPIES * texts // partitions  # type: ignore[misc]
+        frame_shuffles.ROWS_PER_PARTITION = COPIES * texts // partitions  # type: ignore[misc]
     with Cluster(workers=workers, memory_limit=memory_limit).connect() as client:
         before, started = peak(), time.monotonic()
         found, used = find(client, texts)

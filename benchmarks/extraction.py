@@ -4,7 +4,7 @@
 
 reads the 2,040 pages of ``web/mdn-pages.warc.gz`` in ``$TOKENLAKE_DATA``. ``bare`` is the minimum for
 any program: FastWARC's iterator, resiliparse's charset detection and the extractor, in one process and
-without limits. ``tokenlake`` is ``etl.sources.read`` and the stage ``extract``: tables with addresses
+without limits. ``tokenlake`` is ``etl.sources.read_split`` and the stage ``extract``: tables with addresses
 and reasons, damage reported, and pages in a child process with a reliable time limit. CPU time,
 including the child's; best of alternating rounds.
 """
@@ -19,9 +19,9 @@ from fastwarc.warc import ArchiveIterator, WarcRecordType
 from resiliparse.parse.encoding import bytes_to_str, detect_encoding
 from token_data import data_folder
 
-from etl.sources.listing import list_splits
-from etl.sources.read import read_split
-from etl.sources.settings import Source
+from etl.sources.list_splits import list_splits
+from etl.sources.read_split import read_split
+from etl.sources.source_settings import Source
 from etl.stages import Extract
 from etl.text.html import Extractor
 from etl.text.html_worker import load_extractor

@@ -35,8 +35,8 @@ import pyarrow.parquet as pq
 
 from etl import schemas
 from etl.sources import Columns, Source
-from etl.sources.listing import list_splits
-from etl.sources.read import read_split
+from etl.sources.list_splits import list_splits
+from etl.sources.read_split import read_split
 from etl.stages import C4, Filter, FinewebQuality, GopherQuality, GopherRepetition, Language
 from etl.stages.apply import apply
 from etl.stages.base import Stage

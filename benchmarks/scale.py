@@ -37,9 +37,9 @@ from distributed import Client
 from etl import schemas, storage
 from etl.compact_collections import SpilledList
 from etl.compute.cluster import Cluster
-from etl.compute.submit import map_unordered
-from etl.compute.versions import library_versions
-from etl.dedup import key_writer, passes
+from etl.compute.dask_tasks import map_unordered
+from etl.compute.library_versions import library_versions
+from etl.dedup import key_writer, run_passes
 from etl.dedup.document_reader import DocumentReader
 from etl.dedup.numbered_files import ComparisonSet
 from etl.delta.table import Table
@@ -55,7 +55,7 @@ from etl.lake.work_units import WorkResult, kept_units, split_key
 from etl.parquet.data_file import DataFile, DataFileWriter
 from etl.recipe.recipe import Recipe
 from etl.sources import Split
-from etl.sources.content import SAMPLE_DIGITS, Content
+from etl.sources.content_digests import SAMPLE_DIGITS, Content
 from etl.stages.document_columns import documents_schema
 
 COMMANDS = {
@@ -240,7 +240,7 @@ def barrier(lake: str, count: int, workers: int) -> None:
         clock.tell("number their data files")
         names = (duplicates.key(unit.key) for unit in units)
         name = next(names)
-        fragments = passes.find_duplicates(
+        fragments = run_passes.find_duplicates(
             client, compared.files, tables, name=name, keys=compared.keys
         )
         clock.tell("find duplicates")

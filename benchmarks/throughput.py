@@ -41,8 +41,8 @@ from etl import schemas, storage
 from etl.lake.table_specs import DOCUMENTS, TOKENS
 from etl.parquet.data_file import DataFileWriter
 from etl.sources import Source
-from etl.sources.listing import list_splits
-from etl.sources.read import read_split
+from etl.sources.list_splits import list_splits
+from etl.sources.read_split import read_split
 from etl.stages import GopherQuality, Language, Tokenize
 from etl.stages.apply import apply
 from etl.stages.compute_signals import compute_signals

@@ -47,8 +47,8 @@ from etl.cli.commands import (
     verify,
     warm,
 )
-from etl.cli.progress import WaitingLines
-from etl.cli.signals import stop_of, termination_as_interrupt
+from etl.cli.progress_line import WaitingLines
+from etl.cli.sigterm import stop_of, termination_as_interrupt
 from etl.errors import TokenlakeError, error_line, torch_error
 from etl.visible_text import escape_output, one_line
 
@@ -103,7 +103,7 @@ class _Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command; exit with 1 on a TokenlakeError, or raise it with ``--debug``."""
-        from etl.storage.time_limit import reporting_waits
+        from etl.storage.store_time_limit import reporting_waits
 
         try:
             with termination_as_interrupt(), reporting_waits(WaitingLines(sys.stderr).write):

@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any
 from etl.errors import torch_error
 
 if TYPE_CHECKING:
-    from etl.audit.diff import diff
     from etl.audit.duplicates.duplicate_report import duplicates
     from etl.audit.lake_report import report
     from etl.audit.lake_status import lake_status as status
     from etl.audit.lineage_graph import graph
     from etl.audit.page.render import lake_page
-    from etl.audit.sample import sample
+    from etl.audit.sample_documents import sample
+    from etl.audit.table_diff import diff
     from etl.audit.trace import trace
     from etl.audit.tune.tune import sweep, tune
     from etl.audit.verify.verify import verify
@@ -75,7 +75,7 @@ _ORIGINS = {
     "TokenlakeError": "etl.errors.TokenlakeError",
     "apply": "etl.dataframe.apply",
     "commit_losses": "etl.maintenance.commit_losses.commit_losses",
-    "diff": "etl.audit.diff.diff",
+    "diff": "etl.audit.table_diff.diff",
     "duplicates": "etl.audit.duplicates.duplicate_report.duplicates",
     "export_documents": "etl.exports.documents.export_documents",
     "export_megatron": "etl.exports.megatron.export_megatron",
@@ -98,7 +98,7 @@ _ORIGINS = {
     "replay": "etl.loader.replay.replay",
     "report": "etl.audit.lake_report.report",
     "run": "etl.job.run.run",
-    "sample": "etl.audit.sample.sample",
+    "sample": "etl.audit.sample_documents.sample",
     "shuffle": "etl.job.shuffle.shuffle",
     "status": "etl.audit.lake_status.lake_status",
     "submit": "etl.job.submit.submit",

@@ -28,11 +28,11 @@ from etl.lake.table_specs import ARCHIVED_TOKENS, SPECS, TOKENS
 from etl.parquet.data_file import DataFile, DataFileWriter
 from etl.parquet.data_file_reader import fill_columns, read_columns
 from etl.parquet.layout import Layout
+from etl.recipe.recipe_errors import explain_stage_errors
 from etl.recipe.stage_list import StageList, parse_stage
-from etl.recipe.validation_errors import explain_stage_errors
 from etl.sources import Source, Split
-from etl.sources.listing import list_splits, number_splits
-from etl.sources.read import count_records, read_split
+from etl.sources.list_splits import list_splits, number_splits
+from etl.sources.read_split import count_records, read_split
 from etl.stages import Filter, Stage, Transform
 from etl.stages.apply import apply as apply_stages
 from etl.stages.document_columns import documents_schema

@@ -62,7 +62,7 @@ LIBRARIES = {
         "etl.compute.*",
         "etl.dedup.*",
         "etl.job.cluster_job",
-        "etl.job.do_work",
+        "etl.job.run_steps",
         "etl.job.run",
         "etl.job.shipped_files",
         "etl.job.shuffle",
@@ -278,6 +278,15 @@ def test_a_module_loads_few_libraries(module: str, libraries: tuple[str, ...]) -
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert result.stdout.split() == []
+
+
+def test_a_file_name_occurs_once() -> None:
+    """A command has the name of what it prints, and an ``__init__`` that of its folder."""
+    paths: dict[str, list[str]] = {}
+    for module, path in FILES.items():
+        if path.name != "__init__.py" and not is_in(module, ("etl.cli.commands.*",)):
+            paths.setdefault(path.name, []).append(module)
+    assert [modules for modules in paths.values() if len(modules) > 1] == []
 
 
 @pytest.mark.parametrize("folder", LINKS)

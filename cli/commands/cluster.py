@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from etl.cli import options, output
-from etl.cli.progress import ProgressLine
+from etl.cli.progress_line import ProgressLine
 
 if TYPE_CHECKING:
-    from etl.compute.kubernetes.control import ClusterState
+    from etl.compute.kubernetes.cluster_commands import ClusterState
 
 app = typer.Typer()
 
@@ -45,14 +45,14 @@ def cluster(
     Runs with the same file use a cluster that is up, and leave it up. After idle_timeout seconds without
     work, the operator deletes it.
     """
-    from etl.compute.kubernetes import control
+    from etl.compute.kubernetes import cluster_commands
 
     with ProgressLine(sys.stderr) as progress:
         if action is Action.UP:
-            control.start(file, workers, progress.note)
+            cluster_commands.start(file, workers, progress.note)
         elif action is Action.DOWN:
-            control.stop(file, progress.note)
-        state = control.state(file)
+            cluster_commands.stop(file, progress.note)
+        state = cluster_commands.state(file)
     output.print_result(state, lines, as_json=as_json)
 
 

@@ -24,9 +24,9 @@ def dashboard(
 
     It ends with Ctrl-C.
     """
-    from etl.compute.kubernetes import control
+    from etl.compute.kubernetes import cluster_commands
 
-    with control.dashboard(file, port) as url:
+    with cluster_commands.dashboard(file, port) as url:
         output.echo(url)
         try:
             while True:

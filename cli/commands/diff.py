@@ -8,7 +8,7 @@ import typer
 from etl.cli import options, output
 
 if TYPE_CHECKING:
-    from etl.audit.diff import Difference
+    from etl.audit.table_diff import Difference
 
 app = typer.Typer()
 
@@ -29,7 +29,7 @@ def diff(
 
     Compares rows, files, tokens, counts by reason, settings, library versions and input files.
     """
-    from etl.audit.diff import diff as compare
+    from etl.audit.table_diff import diff as compare
     from etl.lake.releases import version_of
 
     difference = compare(table, version_of(table, old), version_of(table, new))

@@ -19,7 +19,7 @@ def logs(
     ] = False,
 ) -> None:
     """Print the log of the driver that `etl submit` has started."""
-    from etl.compute.kubernetes import control
+    from etl.compute.kubernetes import cluster_commands
 
-    for line in control.driver_log(file, follow=follow):
+    for line in cluster_commands.driver_log(file, follow=follow):
         output.echo(one_line(line))

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from etl.cli import cost_tables, options, output
-from etl.cli.progress import duration, note_dashboard, run_lines
-from etl.cli.signals import stop_of
+from etl.cli.progress_line import duration, note_dashboard, run_lines
+from etl.cli.sigterm import stop_of
 
 if TYPE_CHECKING:
     from etl.job.progress import RunReport
@@ -32,7 +32,7 @@ def _parse_share(text: str) -> float:
 
 
 def _time_limit() -> float:
-    from etl.compute.time_limit import TIME_LIMIT
+    from etl.compute.unit_time_limit import TIME_LIMIT
 
     return TIME_LIMIT
 

@@ -46,7 +46,7 @@ def sample(  # noqa: PLR0913 - one parameter per option
     For a rejected document, prints the limit that it fails, too. Its text is read again from the input file
     if the lake does not store it.
     """
-    from etl.audit.sample import sample as choose
+    from etl.audit.sample_documents import sample as choose
 
     documents = choose(
         lake,

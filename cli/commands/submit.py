@@ -7,7 +7,7 @@ import typer
 
 from etl.cli import options, output
 from etl.cli.commands.run import run
-from etl.cli.progress import ProgressLine
+from etl.cli.progress_line import ProgressLine
 
 app = typer.Typer()
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from etl import schemas, storage
-from etl.audit.diff import Difference, diff
+from etl.audit.table_diff import Difference, diff
 from etl.audit.trace import trace
 from etl.audit.trace_records import Trace
 from etl.audit.value_counts import sum_counts

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from etl import schemas
-from etl.audit.limits import FailedLimit, failed_limits, limits_of
+from etl.audit.rule_limits import FailedLimit, failed_limits, limits_of
 from etl.audit.source_texts import read_texts
 from etl.audit.tune.rejudge import StoredFilter
 from etl.audit.tune.thresholds import Thresholds

@@ -13,7 +13,7 @@ from etl.errors import SourceError, TokenlakeError
 from etl.lake.input_locations import find_input
 from etl.sources import Source, Split
 from etl.sources.formats import FORMATS, detect_format
-from etl.sources.read import count_records, read_split
+from etl.sources.read_split import count_records, read_split
 
 
 def read_texts(

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from etl import schemas
-from etl.audit.limits import FailedLimit
+from etl.audit.rule_limits import FailedLimit
 from etl.delta.table import Table
 from etl.html.card import Card, cards_html, document_card
 from etl.lake.commit_info import find_record

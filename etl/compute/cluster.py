@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING
 
+from etl.compute.check_memory_limit import check_memory_limit
+from etl.compute.cluster_request import ClusterRequest, Workers, ignore
 from etl.compute.fork_server import start_fork_server
-from etl.compute.memory_limit import check_memory_limit
-from etl.compute.request import ClusterRequest, Workers, ignore
 from etl.errors import ClusterError
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from etl.compute.memory_limit import MIN_MEMORY
-from etl.compute.request import ClusterRequest
+from etl.compute.check_memory_limit import MIN_MEMORY
+from etl.compute.cluster_request import ClusterRequest
 from etl.errors import ClusterError
 from etl.settings_files.settings import Settings
 from etl.settings_files.yaml_file import FileKind, read_settings

@@ -13,14 +13,14 @@ from distributed.comm import CommClosedError
 from distributed.security import Security
 
 from etl.compute.certificates import tls_settings
-from etl.compute.kubernetes.connect import (
+from etl.compute.cluster_request import ClusterRequest
+from etl.compute.kubernetes.connect_k8s import (
     KubernetesClient,
     connect_to_kubernetes,
     without_spot_workers,
 )
 from etl.compute.local_cluster import start_local_cluster
 from etl.compute.missing_workers import reporting_missing_workers
-from etl.compute.request import ClusterRequest
 from etl.compute.slurm import connect_to_slurm
 from etl.compute.worker_settings import DASK_SETTINGS
 from etl.errors import ClusterError, nearest_names

@@ -19,7 +19,7 @@ from etl.compute.worker_settings import WORKER_ENVIRONMENT
 MODULES: Final = (
     "distributed.nanny",
     "dask.dataframe",
-    "etl.kernels.signals.word_counts",
+    "etl.kernels.signals.quality_counts",
     "etl.text.tokenizer",
     "etl.compute.driver_script",
 )

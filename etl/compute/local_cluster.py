@@ -14,10 +14,10 @@ from typing import Final
 import dask
 from distributed import Client, LocalCluster, Worker, WorkerPlugin
 
-from etl.compute.cores import is_small, local_workers
+from etl.compute.cluster_request import ClusterRequest
 from etl.compute.fork_server import start_fork_server
 from etl.compute.machine_folder import machine_folders
-from etl.compute.request import ClusterRequest
+from etl.compute.worker_count import is_small, local_workers
 from etl.errors import ClusterError, error_line
 from etl.storage.file_sets import remove_unused
 from etl.visible_text import escape_output

@@ -21,8 +21,8 @@ from distributed.security import Security
 from pydantic import Field
 
 from etl.compute.certificates import make_certificates, tls_settings
+from etl.compute.cluster_request import ClusterRequest
 from etl.compute.cluster_settings import ClusterSettings, Memory, Workers, quantity, workers_for
-from etl.compute.request import ClusterRequest
 from etl.errors import ClusterError
 
 _DEATH_SECONDS: Final = 60

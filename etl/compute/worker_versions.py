@@ -13,8 +13,7 @@ from typing import Any, Final
 
 from distributed import Client
 
-from etl.compute.machine_folder import is_local
-from etl.compute.versions import (
+from etl.compute.library_versions import (
     CODE,
     NOT_INSTALLED,
     describe,
@@ -22,6 +21,7 @@ from etl.compute.versions import (
     environment_versions,
     hint,
 )
+from etl.compute.machine_folder import is_local
 from etl.errors import ClusterError, error_line
 
 _MAX_SHOWN: Final = 3  # workers of an error

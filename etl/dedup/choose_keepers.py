@@ -28,8 +28,8 @@ import pandas as pd
 from distributed import Client
 from numpy.typing import NDArray
 
-from etl.compute.shuffle import MAX_TASKS, partitions_for, shuffle_by_value
-from etl.compute.submit import compute_frame
+from etl.compute.dask_tasks import compute_frame
+from etl.compute.frame_shuffles import MAX_TASKS, partitions_for, shuffle_by_value
 from etl.dedup.similarity import SIMILAR_PAIRS, bucket_of, empty_pairs
 from etl.errors import StageError
 from etl.kernels.hashing import independent_set

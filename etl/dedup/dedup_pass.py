@@ -10,7 +10,7 @@ import pandas as pd
 from distributed import Client
 from numpy.typing import NDArray
 
-from etl.compute.shuffle import split_at
+from etl.compute.frame_shuffles import split_at
 from etl.dedup.document_reader import DocumentReader
 from etl.dedup.numbered_files import ROW_BITS
 from etl.dedup.pairs import PairWriter, join_pairs

@@ -14,7 +14,7 @@ from etl.dedup.numbered_files import NumberedFile
 from etl.kernels.hashing.sorted_sets import between
 from etl.lake.dedup_decisions import duplicate_rows
 from etl.parquet.data_file_reader import open_data_file, read_columns
-from etl.stages.dedup import DedupStage, duplicates_schema
+from etl.stages.dedup_base import DedupStage, duplicates_schema
 
 
 @dataclass(frozen=True)

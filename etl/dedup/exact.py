@@ -16,7 +16,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from etl import schemas
-from etl.compute.shuffle import partitions_for, shuffle_by_range, task_batches
+from etl.compute.frame_shuffles import partitions_for, shuffle_by_range, task_batches
 from etl.dedup.dedup_pass import PassInput, PassResult
 from etl.dedup.document_reader import DocumentReader
 from etl.dedup.key_lookup import StoredKeys, halves

@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from etl.dedup.numbered_files import NumberedFile
-from etl.stages.dedup import DedupStage, find_dedup_stage
+from etl.stages.dedup_base import DedupStage, find_dedup_stage
 from etl.stages.dedup_minhash import DedupMinhash, KeepRule
 
 

@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from etl import schemas
+from etl.dedup.integer_ranges import concatenate_ranges
 from etl.dedup.numbered_files import NumberedFile, address
-from etl.dedup.ranges import concatenate_ranges
-from etl.kernels.hashing.minhash import band_keys
+from etl.kernels.hashing.minhash_signatures import band_keys
 from etl.kernels.hashing.sorted_sets import between, distinct
 from etl.kernels.lines.text_units import NOT_COMPARED
 from etl.lake.keys_table import KeyFile, Kind, file_id

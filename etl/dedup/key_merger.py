@@ -22,11 +22,11 @@ import pyarrow.compute as pc
 from distributed import Client
 
 from etl import schemas
-from etl.compute.submit import map_unordered, to_tokenlake_error
+from etl.compute.dask_tasks import map_unordered, to_tokenlake_error
 from etl.dedup.key_lookup import EMPTY_KEYS
 from etl.lake.keys_table import KINDS, KeyFile, list_key_files
 from etl.lake.ledger import Describe, Ledger, Rewrite, RewrittenFile, key_of
-from etl.lake.rewrite_files import FileGroup, rewrite_of
+from etl.lake.merge_files import FileGroup, rewrite_of
 from etl.lake.table_specs import KEYS
 from etl.parquet.data_file import DataFile, DataFileWriter
 from etl.parquet.data_file_reader import open_data_file

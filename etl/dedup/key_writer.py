@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from etl import schemas
 from etl.compact_collections import SpilledList
-from etl.compute.shuffle import partitions_for, shuffle_by_range, task_batches
-from etl.compute.submit import compute_frame
+from etl.compute.dask_tasks import compute_frame
+from etl.compute.frame_shuffles import partitions_for, shuffle_by_range, task_batches
 from etl.dedup.document_reader import DocumentReader
 from etl.dedup.key_lookup import (
     EMPTY_KEYS,
@@ -50,7 +50,7 @@ from etl.lake.lineage_record import NO_COUNTS
 from etl.lake.table_specs import KEYS
 from etl.lake.work_units import WorkUnit, arrived_units
 from etl.parquet.data_file import DataFile, DataFileWriter
-from etl.stages.dedup import find_dedup_stage
+from etl.stages.dedup_base import find_dedup_stage
 from etl.stages.dedup_minhash import DedupMinhash
 from etl.stages.dedup_paragraphs import DedupParagraphs
 

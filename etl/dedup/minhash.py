@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from etl import schemas
-from etl.compute.shuffle import (
+from etl.compute.frame_shuffles import (
     MAX_TASKS,
     partitions_for,
     shuffle_by_range,
@@ -38,9 +38,9 @@ from etl.dedup.choose_keepers import choose_keepers
 from etl.dedup.dedup_pass import PassInput, PassResult
 from etl.dedup.document_reader import DocumentReader
 from etl.dedup.exact import pair_equal
+from etl.dedup.integer_ranges import concatenate_ranges
 from etl.dedup.key_lookup import StoredKeys, keys_of_bands
 from etl.dedup.numbered_files import NumberedFile, address, file_of
-from etl.dedup.ranges import concatenate_ranges
 from etl.dedup.similarity import (
     ENDS,
     ESTIMATED_PAIRS,

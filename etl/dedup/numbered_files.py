@@ -20,7 +20,7 @@ from etl.dedup.reference_lakes import ReferenceLake
 from etl.lake.dedup_decisions import DedupDecisions
 from etl.lake.keys_table import KINDS, KeyFile, KeysTable, Kind, list_key_files
 from etl.lake.work_units import WorkUnit, kept_units
-from etl.stages.dedup import DedupStage
+from etl.stages.dedup_base import DedupStage
 
 ROW_BITS = 40
 """Bits of the row in an address: row numbers are below 2^40, and a lake fewer than 2^23 files."""

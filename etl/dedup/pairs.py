@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 from distributed import Client
 
 from etl import schemas
-from etl.compute.shuffle import shuffle_by_value
-from etl.compute.submit import compute_frame
+from etl.compute.dask_tasks import compute_frame
+from etl.compute.frame_shuffles import shuffle_by_value
 from etl.dedup.document_reader import DocumentReader
 from etl.dedup.numbered_files import FILES_PER_DUPLICATES_FILE, NumberedFile, file_of, row_of
 from etl.dedup.stored_file_list import StoredFileList

@@ -32,14 +32,14 @@ from distributed import Client
 from numpy.typing import NDArray
 
 from etl import schemas
-from etl.compute.shuffle import (
+from etl.compute.dask_tasks import compute_frame
+from etl.compute.frame_shuffles import (
     partitions_for,
     range_of,
     shuffle_by_range,
     shuffle_by_value,
     task_batches,
 )
-from etl.compute.submit import compute_frame
 from etl.dedup.dedup_pass import PassInput, PassResult
 from etl.dedup.document_reader import DocumentReader
 from etl.dedup.key_lookup import SHORT_CHECK, StoredKeys, units_of

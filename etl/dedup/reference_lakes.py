@@ -18,10 +18,10 @@ from etl.lake.ledger import Ledger
 from etl.lake.open_table import find_table, open_table
 from etl.lake.work_units import WorkUnit
 from etl.recipe.recipe import Recipe
-from etl.stages.dedup import find_dedup_stage
+from etl.stages.against import Reference
+from etl.stages.dedup_base import find_dedup_stage
 from etl.stages.dedup_minhash import DedupMinhash
 from etl.stages.document_columns import describing_stages
-from etl.stages.reference_list import Reference
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from etl import storage
 from etl.delta import (
     checkpoint,
     commit_history,
-    external,
+    delta_rs,
     log_segment,
     protocol,
     snapshot,
@@ -338,7 +338,7 @@ class Table:
 
     def dataset(self) -> "pds.Dataset":
         """Return the table's rows as a pyarrow dataset, which skips files by their statistics."""
-        return external.open_delta_rs(self.url, self.version).to_pyarrow_dataset()
+        return delta_rs.open_delta_rs(self.url, self.version).to_pyarrow_dataset()
 
 
 def _version_of(url: str, time: datetime) -> int:

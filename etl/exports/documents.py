@@ -33,7 +33,7 @@ from etl.parquet.data_file_reader import read_row_groups
 from etl.parquet.parquet_file import parquet_writer
 from etl.recipe.recipe import Recipe
 from etl.row_condition import check_condition
-from etl.stages.dedup import find_cutting_stage
+from etl.stages.dedup_base import find_cutting_stage
 
 Format = Literal["parquet", "jsonl"]
 

@@ -8,7 +8,7 @@ from distributed import Client
 
 from etl.compute.cluster import Cluster, connect
 from etl.compute.connect import raise_if_scheduler_lost
-from etl.compute.time_limit import TIME_LIMIT
+from etl.compute.unit_time_limit import TIME_LIMIT
 from etl.compute.worker_versions import WorkerVersions
 from etl.lake.jobs import Job, JobIdentity, hold_job
 from etl.lake.run_state import RunState

@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from etl.compute.submit import map_unordered
+from etl.compute.dask_tasks import map_unordered
 from etl.job.finished_units import unit_location
 from etl.job.run_context import RunContext
 from etl.lake.known_files import Comparison
 from etl.lake.ledger_entry import LedgerEntry
 from etl.sources import Source, Split
-from etl.sources.read import digest_rows
+from etl.sources.read_split import digest_rows
 
 
 @dataclass(frozen=True)

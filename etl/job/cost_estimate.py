@@ -30,7 +30,7 @@ from typing import Final
 import pyarrow as pa
 
 from etl import schemas, storage
-from etl.compute.cores import local_workers
+from etl.compute.worker_count import local_workers
 from etl.delta.table import Table
 from etl.errors import StorageError
 from etl.job.plan import Plan

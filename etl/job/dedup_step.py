@@ -10,7 +10,7 @@ from etl.compact_collections import SpilledList
 from etl.dedup import key_writer
 from etl.dedup.document_reader import DocumentReader
 from etl.dedup.numbered_files import ComparisonSet
-from etl.dedup.passes import count_cut, find_duplicates
+from etl.dedup.run_passes import count_cut, find_duplicates
 from etl.errors import ConflictError
 from etl.job.progress import Progress
 from etl.job.run_context import RunContext

@@ -5,7 +5,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from etl.compute.submit import map_unordered
+from etl.compute.dask_tasks import map_unordered
 from etl.compute.unit_log import follow_units
 from etl.errors import ClusterError, RecipeError, WriteError
 from etl.job.failed_units import UnitLocation

@@ -22,10 +22,10 @@ from etl.lake.known_files import Comparison, identify_files
 from etl.lake.ledger import Ledger
 from etl.lake.table_specs import SPECS
 from etl.lake.work_units import WorkUnit, kept_units, split_key
-from etl.recipe.diff import differences
 from etl.recipe.recipe import Recipe, Step
+from etl.recipe.recipe_diff import differences
 from etl.sources import Split
-from etl.sources.listing import cut_files, list_source
+from etl.sources.list_splits import cut_files, list_source
 
 _CHANGED = "have changed since their rows were committed"
 _MISSING = "are not listed any more"

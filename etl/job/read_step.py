@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from etl.compact_collections import SpilledList, index_of, sort_spilled
-from etl.compute.submit import map_unordered
+from etl.compute.dask_tasks import map_unordered
 from etl.job.commit_policy import batch_for_commits
 from etl.job.finished_units import Work, run_units, unit_location
 from etl.job.run_context import RunContext
@@ -17,8 +17,8 @@ from etl.lake.ledger import Ledger
 from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.work_units import WorkResult, split_key
 from etl.sources import Split
-from etl.sources.listing import number_splits
-from etl.sources.read import count_records
+from etl.sources.list_splits import number_splits
+from etl.sources.read_split import count_records
 
 _UNKNOWN: Final = np.int64(-1)  # the number of records in a piece that could not be counted
 

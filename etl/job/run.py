@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from etl.compute.cluster import Cluster
-from etl.compute.request import ignore
-from etl.compute.time_limit import TIME_LIMIT, check_time_limit
+from etl.compute.cluster_request import ignore
+from etl.compute.unit_time_limit import TIME_LIMIT, check_time_limit
 from etl.job.check_columns import check_columns
 from etl.job.listing_notes import are_kept, keep_findings, keep_last_findings
 from etl.job.plan import Drops, check_stages
@@ -88,7 +88,7 @@ def run(  # noqa: PLR0913 - one parameter for each option and event
             cluster.prepare()
         if recipe.tokenize_stage is not None:  # fail early if it is not a tokenizer
             load_reference_tokenizer(recipe.tokenize_stage)
-        from etl.job.do_work import do_work
+        from etl.job.run_steps import do_work
 
         report = do_work(
             planner,

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from etl import schemas
-from etl.compute.usage import UsageMeter
+from etl.compute.worker_usage import UsageMeter
 from etl.dedup.reference_lakes import ReferenceLake
 from etl.delta.table import Table
 from etl.errors import error_line

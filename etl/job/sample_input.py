@@ -12,7 +12,7 @@ from etl.job.check_columns import spread_by_format, with_columns
 from etl.recipe.recipe import Recipe
 from etl.schemas import RAW
 from etl.sources import Split
-from etl.sources.read import read_first
+from etl.sources.read_split import read_first
 from etl.stages.apply import apply
 from etl.stages.base import Rejected
 from etl.stages.filters.where import Where

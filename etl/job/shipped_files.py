@@ -16,9 +16,9 @@ from typing import Any, Final
 from distributed import Client
 
 from etl import storage
+from etl.compute.dask_tasks import call_on_each_worker
+from etl.compute.library_versions import describe, differences, environment_versions, hint
 from etl.compute.machine_folder import is_local, machine_folder, worker_or_none
-from etl.compute.submit import call_on_each_worker
-from etl.compute.versions import describe, differences, environment_versions, hint
 from etl.errors import ClusterError, TokenlakeError
 from etl.job.tasks import ReadSplit, TokenizeUnit
 from etl.lake.work_units import WorkResult

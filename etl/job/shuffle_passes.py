@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from etl import storage
-from etl.compute.submit import map_unordered, to_tokenlake_error
+from etl.compute.dask_tasks import map_unordered, to_tokenlake_error
 from etl.errors import TableError
 from etl.job.bucket_files import BucketFile, parse_file
 from etl.job.cluster_job import ClusterJob

@@ -10,15 +10,15 @@ from typing import Final
 
 from etl import pipelines, storage
 from etl.compute.cluster import Cluster
-from etl.compute.kubernetes import control
+from etl.compute.kubernetes import cluster_commands
 from etl.compute.kubernetes.cluster_file import SCHEME, ClusterFile
 from etl.compute.kubernetes.resources import CLUSTER_KEY, RECIPE_FOLDER
-from etl.compute.time_limit import TIME_LIMIT, check_time_limit
+from etl.compute.unit_time_limit import TIME_LIMIT, check_time_limit
 from etl.errors import ClusterError, RecipeError
 from etl.job.trial import part_of
 from etl.recipe.recipe import Recipe
+from etl.recipe.recipe_file import is_shipped
 from etl.recipe.variables import expand_setting
-from etl.recipe.yaml_file import is_shipped
 from etl.stages.base import Stage, map_strings
 from etl.storage.file_sets import FileSet
 
@@ -85,7 +85,7 @@ def submit(  # noqa: PLR0913 - the options of ``run``
         exclude_defaults=True, indent=1
     )  # JSON is YAML; the driver uses the account of its pod
     package.add(CLUSTER_KEY, CLUSTER_KEY, text.encode())
-    return control.start_driver(
+    return cluster_commands.start_driver(
         file, package.arguments, package.contents, package.paths, cluster.report
     )
 

@@ -20,10 +20,10 @@ from etl.parquet.data_file import DataFile, DataFileWriter
 from etl.parquet.data_file_reader import read_row_groups
 from etl.recipe.recipe import Recipe
 from etl.sources import Split
-from etl.sources.content import Content, RowsDigest, sample_file
-from etl.sources.read import read_split
+from etl.sources.content_digests import Content, RowsDigest, sample_file
+from etl.sources.read_split import read_split
 from etl.stages.apply import apply_and_time
-from etl.stages.dedup import find_cutting_stage
+from etl.stages.dedup_base import find_cutting_stage
 from etl.stages.document_columns import documents_schema
 from etl.stages.stage_clock import StageClock
 from etl.stages.tokenize import Encoder, tokenize_and_count

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from etl import pipelines
-from etl.compute.cores import num_cores
 from etl.compute.local_cluster import start_in_process
+from etl.compute.worker_count import num_cores
 from etl.errors import ClusterError, nearest_names
 from etl.job.run import run
 from etl.kernels import cpu, jit

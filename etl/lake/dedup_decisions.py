@@ -13,7 +13,7 @@ from etl import schemas
 from etl.lake.ledger import Ledger
 from etl.lake.work_units import WorkUnit
 from etl.parquet.data_file_reader import read_columns
-from etl.stages.dedup import DedupStage
+from etl.stages.dedup_base import DedupStage
 
 
 class DedupDecisions:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterable
 
 from etl import schemas, storage
-from etl.sources.content import sample_file
+from etl.sources.content_digests import sample_file
 
 
 def find_input(

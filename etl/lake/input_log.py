@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from etl.delta.set_transactions import SetTransactions
-from etl.sources.content import SAMPLE_DIGITS, Content
+from etl.sources.content_digests import SAMPLE_DIGITS, Content
 from etl.sources.parts import KnownPart
 from etl.sources.split import Split
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from etl import schemas, storage
-from etl.compute.versions import library_versions
+from etl.compute.library_versions import library_versions
 from etl.delta.table import Table
 from etl.lake.commit_info import find_record
 from etl.lake.leases import HeldLease, hold_lease

@@ -18,7 +18,7 @@ from etl.delta.table import Table
 from etl.errors import StorageError
 from etl.lake.input_log import InputLog
 from etl.sources import Source, Split
-from etl.sources.content import sample_file
+from etl.sources.content_digests import sample_file
 from etl.sources.parts import is_complete
 
 _CHUNK = 1024  # files that are looked up together

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from etl.parquet.data_file import DataFile
-from etl.sources.content import Content
+from etl.sources.content_digests import Content
 from etl.sources.split import Split
 
 

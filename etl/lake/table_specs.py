@@ -43,7 +43,7 @@ def _documents_schema(recipe: "Recipe") -> pa.Schema:
 
 
 def _duplicates_schema(recipe: "Recipe") -> pa.Schema:
-    from etl.stages.dedup import duplicates_schema
+    from etl.stages.dedup_base import duplicates_schema
 
     return duplicates_schema(recipe.dedup_stages)
 

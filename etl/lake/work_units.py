@@ -9,7 +9,7 @@ from etl.delta.table import Table
 from etl.lake.ledger import Drop, Ledger, key_of
 from etl.parquet.data_file import DataFile
 from etl.sources import Split
-from etl.sources.content import Content
+from etl.sources.content_digests import Content
 
 
 @dataclass(frozen=True, slots=True)

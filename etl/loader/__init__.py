@@ -10,7 +10,7 @@ batches    tokens to tensors: packed windows, best-fit windows or padded documen
 
 ``plan_epochs.py`` chooses the kind of samples. ``sharded_dataset.py`` has what all datasets share: ranks
 (``ranks.py``, and ``prepared_loaders.py`` for accelerate), steps (``steps.py``), passes over epochs with
-workers (``passes.py``) and saved states (``state.py``).
+workers (``pass_starts.py``) and saved states (``state.py``).
 ``evaluation.py`` reads each window once, on any number of ranks.
 ``open_once.py`` opens a dataset on rank 0 for all, and ``version_lease.py`` keeps vacuums from its files.
 ``check_table.py`` compares a table with the model, ``find_documents.py`` returns the documents behind a
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from etl.loader.open_once import open_shared
     from etl.loader.order.evenness import Evenness
     from etl.loader.order.schedule import Schedule
-    from etl.loader.order.shuffle import Shuffle
+    from etl.loader.order.shuffle_settings import Shuffle
     from etl.loader.ranks import Shard
     from etl.loader.sharded_dataset import Batches
     from etl.loader.views.view import Prefix, Split, View
@@ -54,7 +54,7 @@ _MODULES = {
     "Remote": "etl.loader.fetch.range_requests",
     "Schedule": "etl.loader.order.schedule",
     "Shard": "etl.loader.ranks",
-    "Shuffle": "etl.loader.order.shuffle",
+    "Shuffle": "etl.loader.order.shuffle_settings",
     "Split": "etl.loader.views.view",
     "Timed": "etl.loader.batches.prefetch",
     "TokenDataset": "etl.loader.dataset",

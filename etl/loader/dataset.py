@@ -11,7 +11,7 @@ import numpy as np
 
 from etl.errors import LoaderError
 from etl.loader import find_documents
-from etl.loader.batches.best_fit import BestFitReader
+from etl.loader.batches.best_fit_batches import BestFitReader
 from etl.loader.batches.document_boundaries import Format
 from etl.loader.batches.packed import IN_ORDER, BlockBudget, PackedReader
 from etl.loader.batches.padded import PaddedReader
@@ -23,7 +23,7 @@ from etl.loader.one_pass import Reader
 from etl.loader.order.epoch import EpochPlan
 from etl.loader.order.evenness import Evenness
 from etl.loader.order.schedule import Schedule
-from etl.loader.order.shuffle import Shuffle
+from etl.loader.order.shuffle_settings import Shuffle
 from etl.loader.order.unit_plan import UnitPlan
 from etl.loader.order.window_schedule import PartPlan, WindowSchedule
 from etl.loader.plan_epochs import plan_epochs

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from etl.loader.fetch.table_index import TableIndex
-from etl.loader.order.best_fit import UnitWindows
+from etl.loader.order.best_fit_packing import UnitWindows
 from etl.loader.order.epoch import EpochPlan
 from etl.loader.order.unit_plan import UnitPlan
 

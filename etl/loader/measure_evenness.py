@@ -14,10 +14,10 @@ from etl.delta.table import Table
 from etl.errors import LoaderError
 from etl.loader.fetch.range_requests import Remote
 from etl.loader.fetch.table_index import TableIndex, read_index
-from etl.loader.order.best_fit import UnitWindows
+from etl.loader.order.best_fit_packing import UnitWindows
 from etl.loader.order.epoch import EpochPlan, EpochStream
 from etl.loader.order.evenness import Evenness, variance_ratio
-from etl.loader.order.shuffle import Shuffle
+from etl.loader.order.shuffle_settings import Shuffle
 from etl.loader.order.unit_plan import UnitPlan
 
 _CACHED = 1024  # row groups, 16 bytes for each document

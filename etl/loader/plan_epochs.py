@@ -7,7 +7,7 @@ from etl.loader.batches.plan_units import plan_units
 from etl.loader.fetch.table_index import TableIndex
 from etl.loader.order.epoch import EpochPlan
 from etl.loader.order.schedule import Schedule
-from etl.loader.order.shuffle import ResolvedShuffle, Shuffle
+from etl.loader.order.shuffle_settings import ResolvedShuffle, Shuffle
 from etl.loader.order.unit_plan import unit_shuffle
 from etl.loader.order.window_schedule import WindowSchedule
 

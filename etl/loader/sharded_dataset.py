@@ -23,7 +23,7 @@ from etl.loader.batches.worker_message import WorkerBatch
 from etl.loader.evaluation import Evaluation
 from etl.loader.one_pass import Pass, Reader
 from etl.loader.order.schedule import Schedule
-from etl.loader.passes import Passes, Planned, Resumed, Worker
+from etl.loader.pass_starts import Passes, Planned, Resumed, Worker
 from etl.loader.prepared_loaders import (
     UNPREPARED_HINT,
     Prepared,

@@ -21,9 +21,9 @@ from etl.lake.keys_table import KeysTable
 from etl.lake.ledger import Ledger, open_ledger
 from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.lineage_record import Change, num_files
+from etl.lake.merge_files import FileGroup, merge_files
 from etl.lake.missing_tables import no_lake_error
 from etl.lake.open_table import find_table
-from etl.lake.rewrite_files import FileGroup, merge_files
 from etl.lake.table_specs import KEYS, SPECS, TableSpec
 from etl.lake.work_units import kept_units
 from etl.parquet.layout import Layout

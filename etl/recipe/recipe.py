@@ -15,19 +15,19 @@ from pydantic import ValidationError, field_validator, model_validator
 from etl import pipelines, storage
 from etl.errors import RecipeError
 from etl.recipe.overrides import override
+from etl.recipe.recipe_errors import explain_errors, names_in
+from etl.recipe.recipe_file import RecipeFile
 from etl.recipe.relative_paths import resolve_paths
 from etl.recipe.stage_list import StageList, parse_stage, settings_of_record
-from etl.recipe.validation_errors import explain_errors, names_in
 from etl.recipe.variables import expand_variables
-from etl.recipe.yaml_file import RecipeFile
 from etl.settings_files.settings import Settings
 from etl.settings_files.validation_errors import Location
 from etl.sources import Source
 from etl.stages import STAGES, SpecialTokens, Stage, Tokenize
+from etl.stages.against import Reference
 from etl.stages.base import PHASES, Phase, Rejected
-from etl.stages.dedup import DedupStage, dedup_stages
+from etl.stages.dedup_base import DedupStage, dedup_stages
 from etl.stages.document_columns import describing_stages, documents_schema
-from etl.stages.reference_list import Reference
 
 Step = Literal["documents", "duplicates", "tokens"]
 """The table that a phase of a recipe fills."""

@@ -6,7 +6,7 @@ has one reader module per format. Only the settings are imported here: commands 
 no reader.
 """
 
-from etl.sources.settings import Columns, Source
+from etl.sources.source_settings import Columns, Source
 from etl.sources.split import Format, Split
 
 __all__ = ["Columns", "Format", "Source", "Split"]

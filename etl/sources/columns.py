@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from etl.errors import SourceError, nearest_names
-from etl.sources.settings import Source
+from etl.sources.source_settings import Source
 from etl.sources.split import Split
 
 

@@ -11,10 +11,10 @@ from etl import storage
 from etl.errors import SourceError, StorageError
 from etl.schemas import RAW
 from etl.sources.formats import detect_format
-from etl.sources.listing import list_files
+from etl.sources.list_splits import list_files
 from etl.sources.peek import Record, peek, sniff_format
-from etl.sources.read import read_first
-from etl.sources.settings import Columns, Source
+from etl.sources.read_split import read_first
+from etl.sources.source_settings import Columns, Source
 from etl.sources.split import Format, Split
 from etl.sources.spread import spread
 

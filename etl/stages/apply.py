@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from etl import schemas
 from etl.errors import StageError, TokenlakeError
-from etl.kernels.bytes.chunks import one_chunk
+from etl.kernels.bytes.one_chunk import one_chunk
 from etl.stages.base import Filter, Rejected, Stage, Transform
 from etl.stages.compute_signals import (
     GROUPS,
@@ -20,7 +20,7 @@ from etl.stages.compute_signals import (
     compute_signals,
     need_no_ngrams,
 )
-from etl.stages.dedup import DedupStage
+from etl.stages.dedup_base import DedupStage
 from etl.stages.document_columns import (
     PlacedStage,
     describing_stages,

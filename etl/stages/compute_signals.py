@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from etl.kernels.bytes.chunks import one_chunk
+from etl.kernels.bytes.one_chunk import one_chunk
 from etl.kernels.bytes.utf8 import Texts, texts
 from etl.kernels.signals import line_counts as paragraphs
-from etl.kernels.signals import repeated_ngrams, stop_words, word_counts
-from etl.kernels.signals.word_counts import QualityCounts, WordCounts
+from etl.kernels.signals import quality_counts, repeated_ngrams, stop_words
+from etl.kernels.signals.quality_counts import QualityCounts, WordCounts
 from etl.kernels.words.given_words import byte_ranges
 from etl.kernels.words.segment_counts import NUM_COUNTS
 from etl.stages.rows_by_rules import rows_by_rules
@@ -87,7 +87,7 @@ def _words(columns: Columns, names: Sequence[str], prefix: str = "") -> Columns:
     asked = {name.removeprefix(prefix) for name in names if name.startswith(prefix)}
     repeated, is_by_line = not asked.isdisjoint(_REPEATED), WORDS_OF_LINES in asked
     count_words = partial(
-        word_counts.count_words,
+        quality_counts.count_words,
         words=not asked.isdisjoint(_OF_WORDS),
         marks=not asked.isdisjoint(_MARKED),
         repeated=repeated,
@@ -135,7 +135,7 @@ def _count_by_rules(
     if len(rows_of) == 1 and not segmenters.PACKAGES.keys() & rows_of:
         (rules,) = rows_of
         return count_words(texts(column), rules=rules)
-    quality = np.zeros((len(word_counts.COUNTS), len(column)), np.int64)
+    quality = np.zeros((len(quality_counts.COUNTS), len(column)), np.int64)
     repeated = np.zeros((len(_REPEATED), len(column)), np.int64)
     lines: list[pa.Array] = []
     order = np.zeros(len(column), np.int64)  # of rows among those of all groups

@@ -8,8 +8,8 @@ import pyarrow as pa
 import xxhash
 
 from etl.schemas import CONTENT_HASH
-from etl.stages.dedup import DedupStage
-from etl.stages.reference_list import Against, Reference
+from etl.stages.against import Against, Reference
+from etl.stages.dedup_base import DedupStage
 
 Normalize = Literal["whitespace", "none"]
 

@@ -10,11 +10,11 @@ from pydantic import Field, model_validator
 
 from etl.schemas import SIGNATURE
 from etl.settings_files.settings import Settings
-from etl.stages.dedup import DedupStage
-from etl.stages.reference_list import Against, Reference
+from etl.stages.against import Against, Reference
+from etl.stages.dedup_base import DedupStage
 
 if TYPE_CHECKING:
-    from etl.kernels.hashing.minhash import Shingling
+    from etl.kernels.hashing.minhash_signatures import Shingling
 
 _MAX_PERMUTATIONS: Final = 4096
 _MAX_ERROR: Final = 0.001  # chosen here: about that of three standard errors
@@ -122,7 +122,7 @@ class DedupMinhash(DedupStage):
     @property
     def shingling(self) -> "Shingling":
         """How texts are split into shingles."""
-        from etl.kernels.hashing.minhash import Shingling
+        from etl.kernels.hashing.minhash_signatures import Shingling
 
         return Shingling(self.ngram, self.unit == "chars", self.fold_digits, self.fold_accents)
 
@@ -167,7 +167,7 @@ class DedupMinhash(DedupStage):
         [True, False, False]
         """
         from etl.kernels.bytes.utf8 import texts as buffers
-        from etl.kernels.hashing.minhash import signatures
+        from etl.kernels.hashing.minhash_signatures import signatures
 
         values = signatures(
             buffers(texts), self.shingling, permutations=self.permutations, seed=self.seed

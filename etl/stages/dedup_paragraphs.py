@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
-from etl.kernels.bytes.chunks import one_chunk
+from etl.kernels.bytes.one_chunk import one_chunk
 from etl.schemas import CUT, SHORT, UNITS
-from etl.stages.dedup import DedupStage
+from etl.stages.dedup_base import DedupStage
 from etl.stages.transforms.rewrite import Ignore, ignore_bits
 
 if TYPE_CHECKING:

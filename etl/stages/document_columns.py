@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from etl import schemas
 from etl.stages.base import Filter, Stage, Transform
-from etl.stages.dedup import DedupStage, dedup_stages
+from etl.stages.dedup_base import DedupStage, dedup_stages
 from etl.stages.dedup_exact import DedupExact
 from etl.stages.signals import SIGNALS
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from etl.kernels.bytes.chunks import one_chunk
+from etl.kernels.bytes.one_chunk import one_chunk
 from etl.kernels.words.spacy_specials import LANGUAGES
 from etl.kernels.words.spacy_tables import OTHER, UNKNOWN
 

@@ -26,7 +26,7 @@ from etl.storage.filesystem import (
     location_of,
     store_timeout,
 )
-from etl.storage.listing import (
+from etl.storage.list_files import (
     FileInfo,
     Listing,
     file_info,

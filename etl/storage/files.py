@@ -24,8 +24,8 @@ from etl.errors import StorageError, TokenlakeError, WriteError, error_line
 from etl.storage.filesystem import CREATE_ONLY_OPTIONS, access_hint, filesystem
 from etl.storage.local_listing import refuse_special_file
 from etl.storage.range_checks import check_length
+from etl.storage.store_time_limit import LimitedFile, call
 from etl.storage.sync import make_folder, start_sync, sync_file, sync_folder
-from etl.storage.time_limit import LimitedFile, call
 from etl.storage.urls import get_protocol, is_local, join, local_path, normalize
 
 _READ_AHEAD_BYTES = 8 << 20  # one ranged GET of an object store

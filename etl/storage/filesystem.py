@@ -20,8 +20,8 @@ from fsspec.utils import glob_translate
 
 from etl.errors import StorageError, error_line
 from etl.storage.range_checks import watch_http, watch_s3
+from etl.storage.s3_request_counts import counting_session
 from etl.storage.urls import get_protocol, is_local, local_path, split_authority
-from etl.storage.usage import counting_session
 
 _AZURE_PROTOCOLS: Final = ("az", "abfs", "abfss")
 

@@ -14,7 +14,7 @@ from etl.errors import RecipeError, StageError
 from etl.kernels.bytes.utf8 import texts
 from etl.kernels.fasttext import LABEL_PREFIX, label_scores, text_vectors
 from etl.kernels.fasttext.text_vectors import NO_LIMIT
-from etl.storage.listing import FileInfo
+from etl.storage.list_files import FileInfo
 from etl.storage.referenced_files import as_local_file
 from etl.text.fasttext_file import DamagedModelError, ModelFile, read_model
 

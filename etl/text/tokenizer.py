@@ -34,7 +34,7 @@ import tokenizers
 
 from etl.errors import TokenizerError
 from etl.schemas import TOKENS
-from etl.text.special_tokens import SpecialTokens
+from etl.text.find_special_tokens import SpecialTokens
 
 LISTS = TOKENS.field("tokens").type
 """The type of a column of token ids: list<element: int32 not null>."""

@@ -6,8 +6,8 @@ from pathlib import Path
 from distributed import Client
 from upath import UPath
 
-from etl.audit.diff import diff
 from etl.audit.lake_report import report
+from etl.audit.table_diff import diff
 from etl.delta.table import Table
 from etl.job.run import run
 from etl.recipe.recipe import Recipe

@@ -10,10 +10,10 @@ from distributed import Client
 from upath import UPath
 
 from etl import schemas
-from etl.audit.diff import diff
 from etl.audit.lake_report import report
 from etl.audit.lineage_graph import Trace, graph, history, trace
 from etl.audit.openlineage import run_events
+from etl.audit.table_diff import diff
 from etl.delta.table import Table
 from etl.errors import TableError
 from etl.job.run import run

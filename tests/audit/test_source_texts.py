@@ -14,8 +14,8 @@ from deltalake import write_deltalake
 from etl import schemas
 from etl.audit.source_texts import read_texts
 from etl.sources import Source
-from etl.sources.listing import list_splits, number_splits
-from etl.sources.read import count_records, read_split
+from etl.sources.list_splits import list_splits, number_splits
+from etl.sources.read_split import count_records, read_split
 
 TEXTS = [f"text {number} " + "x" * (number % 50) for number in range(400)]
 TABLE = pa.table({"text": TEXTS})

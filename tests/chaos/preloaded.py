@@ -8,7 +8,7 @@ import pyarrow as pa
 import s3fs  # noqa: F401 - as all of these: loaded for the processes that are forked
 import tokenizers  # noqa: F401
 
-import etl.job.do_work
+import etl.job.run_steps
 import etl.job.shuffle
 import etl.maintenance.optimize
 import etl.maintenance.repair

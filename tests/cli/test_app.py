@@ -21,7 +21,7 @@ from etl import storage
 from etl.audit.duplicates.duplicate_report import duplicates
 from etl.cli import options
 from etl.cli.app import COMMANDS, app
-from etl.cli.progress import ProgressLine
+from etl.cli.progress_line import ProgressLine
 from etl.compute.certificates import make_certificates
 from etl.delta.table import Table
 from etl.job.progress import Progress

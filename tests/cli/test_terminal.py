@@ -11,7 +11,7 @@ import termios
 
 import pytest
 
-from etl.cli.progress import ProgressLine
+from etl.cli.progress_line import ProgressLine
 from etl.job.progress import Progress
 from etl.recipe.recipe import Recipe
 from tests.helpers.cli import ROOT, etl

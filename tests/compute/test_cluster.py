@@ -16,11 +16,11 @@ from typer.testing import CliRunner
 
 from etl.cli.app import app
 from etl.compute.cluster import Cluster
+from etl.compute.cluster_request import ClusterRequest
 from etl.compute.connect import CLUSTERS, ClusterType, find_cluster_type
-from etl.compute.cores import num_cores
+from etl.compute.dask_tasks import map_unordered
 from etl.compute.missing_workers import reporting_missing_workers
-from etl.compute.request import ClusterRequest
-from etl.compute.submit import map_unordered
+from etl.compute.worker_count import num_cores
 from etl.errors import ClusterError
 from etl.job.run import run
 from etl.recipe.recipe import Recipe

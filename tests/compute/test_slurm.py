@@ -13,7 +13,7 @@ import pytest
 
 from etl.compute.certificates import make_certificates, tls_settings
 from etl.compute.cluster import Cluster
-from etl.compute.request import ClusterRequest
+from etl.compute.cluster_request import ClusterRequest
 from etl.compute.slurm import SlurmFile, _new_cluster
 from etl.errors import ClusterError
 from etl.job.run import run

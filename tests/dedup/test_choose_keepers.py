@@ -8,8 +8,8 @@ from distributed import Client
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etl.compute import shuffle
-from etl.compute.submit import compute_frame
+from etl.compute import frame_shuffles
+from etl.compute.dask_tasks import compute_frame
 from etl.dedup import choose_keepers
 from etl.dedup.numbered_files import address
 from etl.dedup.similarity import SIMILAR_PAIRS
@@ -131,7 +131,7 @@ def test_rounds_with_shuffles_choose_the_same_documents_as_one_task(
     rng = np.random.default_rng(per_partition)
     edges = {(int(a), int(b)) for a, b in np.sort(rng.integers(0, 120, (400, 2))) if a < b}
     pairs = table(sorted(edges), rng.integers(0, 2, 120).astype(float).tolist())
-    monkeypatch.setattr(shuffle, "ROWS_PER_PARTITION", per_partition)
+    monkeypatch.setattr(frame_shuffles, "ROWS_PER_PARTITION", per_partition)
     chosen = choose_keepers.choose_keepers(client, dd.from_pandas(pairs, npartitions=3, sort=False))
     rows = compute_frame(client, chosen, label="test")
     assert sorted_rows(rows) == sorted_rows(choose_keepers.choose_among(pairs))
@@ -141,7 +141,7 @@ def test_too_many_undecided_pairs_are_an_error(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pairs = table([(k, k + 1) for k in range(19)], [0.0] * 20)
-    monkeypatch.setattr(shuffle, "ROWS_PER_PARTITION", 5)
+    monkeypatch.setattr(frame_shuffles, "ROWS_PER_PARTITION", 5)
     monkeypatch.setattr(choose_keepers, "MAX_ROUNDS", 2)
     with pytest.raises(StageError, match=r"\d+ pairs .* undecided after 2 rounds") as caught:
         choose_keepers.choose_keepers(client, dd.from_pandas(pairs, npartitions=2, sort=False))

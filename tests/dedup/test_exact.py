@@ -7,8 +7,8 @@ import pytest
 from distributed import Client
 from upath import UPath
 
-from etl.compute import shuffle
-from etl.dedup import pairs, passes
+from etl.compute import frame_shuffles
+from etl.dedup import pairs, run_passes
 from etl.dedup.document_reader import DocumentReader
 from etl.dedup.numbered_files import NumberedFile
 from etl.stages import DedupExact
@@ -35,7 +35,7 @@ def naive(files: list[list[int]], earlier: list[bool]) -> dict[Address, Address]
 def test_duplicates_match_the_naive_reference(
     client: Client, place: UPath, monkeypatch: pytest.MonkeyPatch, rows_per_partition: int
 ) -> None:
-    monkeypatch.setattr(shuffle, "ROWS_PER_PARTITION", rows_per_partition)
+    monkeypatch.setattr(frame_shuffles, "ROWS_PER_PARTITION", rows_per_partition)
     monkeypatch.setattr(pairs, "FILES_PER_DUPLICATES_FILE", 3)
     rng = random.Random(7)
     files = [[rng.randrange(90) << rng.choice([0, 70]) for _ in range(20)] for _ in range(10)]
@@ -47,7 +47,7 @@ def test_duplicates_match_the_naive_reference(
         for number, (unit, is_earlier) in enumerate(zip(units, earlier, strict=True))
     ]
     lake = DocumentReader(documents, duplicates, (DedupExact(),))
-    fragments = passes.find_duplicates(client, data_files, lake, name="f" * 32)
+    fragments = run_passes.find_duplicates(client, data_files, lake, name="f" * 32)
     written = [opened(place / "u" / fragment.path).read() for fragment in fragments]
     rows = pa.concat_tables(written).to_pylist()
     keepers = {

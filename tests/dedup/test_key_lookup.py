@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from upath import UPath
 
 from etl.audit.verify.verify import verify
-from etl.compute import shuffle
+from etl.compute import frame_shuffles
 from etl.compute.cluster import Cluster
 from etl.dedup import key_writer
 from etl.dedup.key_lookup import StoredKeys
@@ -116,7 +116,9 @@ def test_equal_keys_are_shuffled_to_one_partition(client: Client, partitions: in
     rng = np.random.default_rng(partitions)
     keys = rng.integers(-(2**63), 2**63 - 1, 400)
     frame = pd.DataFrame({"key": np.concatenate([keys, keys, [-(2**63), 2**63 - 1]])})
-    ranged = shuffle.shuffle_by_range(dd.from_pandas(frame, npartitions=4), "key", partitions)
+    ranged = frame_shuffles.shuffle_by_range(
+        dd.from_pandas(frame, npartitions=4), "key", partitions
+    )
     assert ranged.npartitions == partitions
     parts = [ranged.get_partition(k).compute() for k in range(partitions)]
     assert sorted(pd.concat(parts)["key"]) == sorted(frame["key"])
@@ -137,7 +139,7 @@ NEAR = DedupMinhash(verify="exact", bands=28, rows=4, min_similarity=0.7)
 def test_any_increments_give_the_duplicates_of_one_run(
     client: Client, place: UPath, monkeypatch: pytest.MonkeyPatch, seed: int, stages: list[Any]
 ) -> None:
-    monkeypatch.setattr(shuffle, "ROWS_PER_PARTITION", 10**6 if seed else 200)
+    monkeypatch.setattr(frame_shuffles, "ROWS_PER_PARTITION", 10**6 if seed else 200)
     rng = random.Random(seed)
     records, source = tangled(seed + 9, 40), place / "in"
     cuts = sorted(rng.sample(range(1, len(records)), 1 + seed))
@@ -293,7 +295,7 @@ class _DieOnce:
 def test_keys_are_complete_after_a_worker_dies_in_the_shuffle(
     place: UPath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shuffle, "ROWS_PER_PARTITION", 300)
+    monkeypatch.setattr(frame_shuffles, "ROWS_PER_PARTITION", 300)
     monkeypatch.setattr(key_writer, "_read_keys", _DieOnce(tmp_path / "died"))
     recipe = make(place / "lake", write(place / "in", planted(), 7), "dedup_exact", NEAR)
     with Cluster(workers=2).connect() as client:

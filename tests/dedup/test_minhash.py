@@ -17,7 +17,7 @@ from upath import UPath
 
 from etl import schemas, storage
 from etl.audit.verify.verify import verify
-from etl.compute import shuffle
+from etl.compute import frame_shuffles
 from etl.compute.cluster import Cluster
 from etl.dedup import choose_keepers
 from etl.dedup import minhash as job
@@ -59,7 +59,7 @@ def test_near_duplicates_of_each_family_are_found(
     files: int,
     verify_by: Any,
 ) -> None:
-    monkeypatch.setattr(shuffle, "ROWS_PER_PARTITION", 10**6 if files == 1 else 300)
+    monkeypatch.setattr(frame_shuffles, "ROWS_PER_PARTITION", 10**6 if files == 1 else 300)
     records = planted()
     stages = ["dedup_exact"] if files > 1 else []
     near = DedupMinhash(verify=verify_by, bands=28, rows=4, min_similarity=0.75)
@@ -173,7 +173,7 @@ class _DieOnce:
 def test_the_result_is_correct_after_a_worker_dies_in_the_shuffle(
     place: UPath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shuffle, "ROWS_PER_PARTITION", 300)
+    monkeypatch.setattr(frame_shuffles, "ROWS_PER_PARTITION", 300)
     monkeypatch.setattr(job, "_read_bands", _DieOnce(tmp_path / "died"))
     records = planted()
     near = DedupMinhash(verify="exact", bands=28, rows=4, min_similarity=0.75)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from etl import schemas
-from etl.dedup.passes import PASSES
+from etl.dedup.run_passes import PASSES
 from etl.stages import STAGES
-from etl.stages.dedup import DedupStage
+from etl.stages.dedup_base import DedupStage
 
 DEDUP_STAGES = [model for model in STAGES.values() if issubclass(model, DedupStage)]
 

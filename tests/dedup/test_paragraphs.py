@@ -18,7 +18,7 @@ from tokenizers import Tokenizer
 from upath import UPath
 
 from etl.audit.verify.verify import verify
-from etl.compute import shuffle
+from etl.compute import frame_shuffles
 from etl.compute.cluster import Cluster
 from etl.dedup import paragraphs as job
 from etl.dedup.document_reader import DocumentReader
@@ -136,7 +136,7 @@ def test_cut_units_match_a_naive_loop(
     unit: Any,
     tiny_tokenizer: Path,
 ) -> None:
-    monkeypatch.setattr(shuffle, "ROWS_PER_PARTITION", 10**6 if files == 1 else 90)
+    monkeypatch.setattr(frame_shuffles, "ROWS_PER_PARTITION", 10**6 if files == 1 else 90)
     monkeypatch.setattr(job, "FILES_PER_DUPLICATES_FILE", 4)
     records = corpus(files, SEPARATORS[unit])
     stage = DedupParagraphs(unit=unit, min_chars=12, span=2, min_rest_chars=40)
@@ -282,7 +282,7 @@ class _DieOnce:
 def test_the_result_is_correct_after_a_worker_dies_in_the_shuffle(
     place: UPath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shuffle, "ROWS_PER_PARTITION", 60)
+    monkeypatch.setattr(frame_shuffles, "ROWS_PER_PARTITION", 60)
     monkeypatch.setattr(job, "_read_units", _DieOnce(tmp_path / "died"))
     records = corpus(3, "\n\n")
     stage = DedupParagraphs(min_chars=12, min_rest_chars=40)

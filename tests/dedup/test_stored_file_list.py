@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from upath import UPath
 
-from etl.compute import shuffle
+from etl.compute import frame_shuffles
 from etl.dedup import stored_file_list as job
 from etl.dedup.numbered_files import NumberedFile
 from etl.dedup.stored_file_list import store_file_list
@@ -107,13 +107,15 @@ def test_spans_around_a_name_are_found(spans: list[tuple[str, str, str]], name: 
 def test_parts_have_all_files_in_order_and_bounded_keys(keys: list[int], most: int) -> None:
     numbers = np.arange(len(keys)) * 3
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shuffle, "_TASKS", 8)
-        patch.setattr(shuffle, "MAX_TASKS", most)
-        parts = shuffle.task_batches(numbers, np.array(keys, np.int64))
+        patch.setattr(frame_shuffles, "_TASKS", 8)
+        patch.setattr(frame_shuffles, "MAX_TASKS", most)
+        parts = frame_shuffles.task_batches(numbers, np.array(keys, np.int64))
     assert np.concatenate(parts).tolist() == numbers.tolist()
     assert all(map(len, parts))
     sizes = [sum(keys[k // 3] for k in part.tolist()) for part in parts]
-    keys_per_task = max(min(shuffle._KEYS_PER_TASK, 1 + sum(keys) // 8), 1 + sum(keys) // most)
+    keys_per_task = max(
+        min(frame_shuffles._KEYS_PER_TASK, 1 + sum(keys) // 8), 1 + sum(keys) // most
+    )
     assert len(parts) <= most
     assert all(size - max(keys) < keys_per_task for size in sizes)
     assert len(parts) <= 2 + 2 * sum(keys) // keys_per_task
@@ -124,7 +126,7 @@ def test_the_number_of_files_per_task_does_not_change_the_duplicates(
     client: Client, place: UPath, monkeypatch: pytest.MonkeyPatch, tasks: int
 ) -> None:
     """The run leaves no data files that are not in the tables' logs."""
-    monkeypatch.setattr(shuffle, "_TASKS", tasks)
+    monkeypatch.setattr(frame_shuffles, "_TASKS", tasks)
     near = DedupMinhash(verify="exact", bands=28, rows=4, min_similarity=0.75)
     recipe = make(place / "lake", write(place / "in", planted(), 7), "dedup_exact", near)
     assert run(recipe, cluster=client).ok

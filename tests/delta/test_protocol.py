@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from etl.delta.external import open_external
+from etl.delta.delta_rs import open_external
 from etl.delta.log_segment import commit_file_name
 from etl.delta.table import Table
 from etl.errors import TableError

@@ -19,8 +19,8 @@ from etl.errors import TokenlakeError
 from etl.recipe.recipe import Recipe
 from etl.sources import Source
 from etl.sources.formats import FORMATS
-from etl.sources.listing import list_splits, number_splits
-from etl.sources.read import count_records, read_split
+from etl.sources.list_splits import list_splits, number_splits
+from etl.sources.read_split import count_records, read_split
 from etl.sources.split import COMPRESSIONS, split_compression
 from tests.helpers.warc_archives import conversion, response
 

@@ -12,13 +12,13 @@ import deltalake
 import pyarrow as pa
 
 from etl import storage
-from etl.delta.external import delta_rs_location
+from etl.delta.delta_rs import delta_rs_location
 from etl.delta.moved_rows import Move
 from etl.sources import Source, Split
 from etl.sources.formats.delta import ReadBefore
-from etl.sources.listing import cut_files, list_source
+from etl.sources.list_splits import cut_files, list_source
 from etl.sources.parts import KnownPart
-from etl.sources.read import read_split
+from etl.sources.read_split import read_split
 
 SCHEMA = pa.schema({"text": pa.string(), "n": pa.int64()})
 _SMALL_GROUPS = deltalake.WriterProperties(max_row_group_size=2)

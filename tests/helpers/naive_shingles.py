@@ -6,7 +6,7 @@ import unicodedata
 from hypothesis import strategies as st
 
 from etl.kernels.bytes import character_classes
-from etl.kernels.hashing.minhash import Shingling
+from etl.kernels.hashing.minhash_signatures import Shingling
 
 shinglings = st.builds(Shingling, st.integers(1, 6), st.booleans(), st.booleans(), st.booleans())
 

@@ -31,8 +31,8 @@ def read(path: str, settings: dict[str, Any], max_rows: int) -> Counter[str]:
     """List, count and read a file; return the number of rows by outcome, or the error."""
     from etl.errors import TokenlakeError
     from etl.sources import Source
-    from etl.sources.listing import list_splits, number_splits
-    from etl.sources.read import count_records, read_split
+    from etl.sources.list_splits import list_splits, number_splits
+    from etl.sources.read_split import count_records, read_split
 
     source, outcomes = Source(path=path, **settings), Counter[str]()
     try:

@@ -29,7 +29,7 @@ stages.STAGES.update({model.model_fields["kind"].default: model for model in _mo
 from etl.audit.lake_report import report  # noqa: E402
 from etl.audit.verify.verify import verify  # noqa: E402
 from etl.cli.commands import plan as plan_command  # noqa: E402
-from etl.dedup import passes  # noqa: E402
+from etl.dedup import run_passes  # noqa: E402
 from etl.job.plan import make_plan  # noqa: E402
 from etl.job.run import run  # noqa: E402
 from etl.recipe.json_schema import json_schema  # noqa: E402
@@ -39,7 +39,7 @@ from tests.helpers.cluster import cluster  # noqa: E402
 from tests.helpers.lake_rows import rows  # noqa: E402
 from tests.helpers.title_pass import find_equal_titles  # noqa: E402
 
-passes.PASSES = {**passes.PASSES, DedupTitle: find_equal_titles}  # type: ignore[misc]
+run_passes.PASSES = {**run_passes.PASSES, DedupTitle: find_equal_titles}  # type: ignore[misc]
 
 SHARED = "A paragraph that is long enough to be compared with those of other documents."
 FIRST = {

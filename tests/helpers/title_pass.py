@@ -7,7 +7,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from etl import schemas
-from etl.compute.shuffle import partitions_for, shuffle_by_range, task_batches
+from etl.compute.frame_shuffles import partitions_for, shuffle_by_range, task_batches
 from etl.dedup.dedup_pass import PassInput, PassResult
 from etl.dedup.document_reader import DocumentReader
 from etl.dedup.numbered_files import NumberedFile, address, file_of

@@ -6,7 +6,7 @@ from zlib import crc32
 
 import pyarrow as pa
 
-from etl.stages.dedup import DedupStage
+from etl.stages.dedup_base import DedupStage
 
 
 class DedupTitle(DedupStage):

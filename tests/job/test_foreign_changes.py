@@ -147,7 +147,7 @@ def test_a_change_during_a_run_ends_it(
     """The last table is changed after the last commit of the run: even then it must not report success."""
     write_parquet(at(grown.source.paths[0]) / "d.parquet", records(200, 220), group=20)
     monkeypatch.setattr(
-        "etl.job.do_work.tokenize_units",
+        "etl.job.run_steps.tokenize_units",
         lambda context: (tokenize(context), delete_a_file(delta(grown, "tokens"))),
     )
     from etl.job.tokenize_step import tokenize_units as tokenize

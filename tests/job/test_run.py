@@ -15,7 +15,7 @@ from upath import UPath
 
 from etl import storage
 from etl.cli.commands.plan import lines
-from etl.compute.usage import UsageMeter
+from etl.compute.worker_usage import UsageMeter
 from etl.delta.table import Table
 from etl.errors import MismatchError, RecipeError, SourceError, WriteError
 from etl.job import tally
@@ -40,8 +40,8 @@ from etl.lake.table_specs import SPECS
 from etl.recipe.recipe import Recipe
 from etl.schemas import LOSSES
 from etl.sources import Split
-from etl.sources.listing import list_splits, number_splits
-from etl.sources.read import count_records
+from etl.sources.list_splits import list_splits, number_splits
+from etl.sources.read_split import count_records
 from etl.stages import Python, Url
 from tests.helpers.corpus import prose, records, write_jsonl, write_parquet
 from tests.helpers.damage import paths

@@ -13,7 +13,7 @@ from etl.job.check_columns import check_columns
 from etl.job.sample_input import InputSample, sample_input
 from etl.recipe.recipe import Recipe
 from etl.sources import Source
-from etl.sources.listing import list_splits
+from etl.sources.list_splits import list_splits
 
 
 def sample(folder: Path, stages: Sequence[object], **source: object) -> InputSample:

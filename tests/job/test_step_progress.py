@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from upath import UPath
 
-from etl.cli.progress import line
+from etl.cli.progress_line import line
 from etl.compute import unit_log
 from etl.job import step_progress, tasks
 from etl.job.progress import Progress

@@ -13,7 +13,7 @@ from etl.job.tasks import ReadSplit, TokenizeUnit
 from etl.lake.work_units import WorkResult, WorkUnit
 from etl.parquet.data_file import DataFile
 from etl.recipe.recipe import Recipe
-from etl.sources.content import Content
+from etl.sources.content_digests import Content
 from tests.helpers.corpus import records, write_jsonl
 
 KEY = "0" * 32

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from distributed import Client, LocalCluster
 
+from etl.compute.library_versions import library_versions
 from etl.compute.missing_workers import reporting_missing_workers
-from etl.compute.versions import library_versions
 from etl.errors import ClusterError
 from etl.job.progress import Progress
 from etl.job.run import run

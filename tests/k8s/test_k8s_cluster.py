@@ -228,9 +228,9 @@ def test_workers_that_start_outweigh_those_that_cannot(api: KubernetesApi) -> No
         if "exceeded quota" in line:
             api.add("pods", pod("tokenlake-default-worker-1", "worker"))
 
-    from etl.compute.kubernetes import control
+    from etl.compute.kubernetes import cluster_commands
 
-    control.start("cluster.yaml", None, report)
+    cluster_commands.start("cluster.yaml", None, report)
     assert any("exceeded quota" in line for line in shown)
 
 

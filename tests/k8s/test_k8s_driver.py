@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 
 import etl as library
 from etl.cli.app import app
-from etl.cli.progress import JsonLines
-from etl.compute.kubernetes import control, dask_cluster, driver
+from etl.cli.progress_line import JsonLines
+from etl.compute.kubernetes import cluster_commands, dask_cluster, driver_job
 from etl.compute.kubernetes.cluster_file import ClusterFile
 from etl.errors import RecipeError, TokenlakeError
 from etl.job.progress import Progress
@@ -72,7 +72,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def api(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[KubernetesApi]:
-    monkeypatch.setattr(driver, "_POLL_SECONDS", 0.02)
+    monkeypatch.setattr(driver_job, "_POLL_SECONDS", 0.02)
     monkeypatch.setattr(dask_cluster, "_POLL_SECONDS", 0.02)
     with kubernetes_api(folder) as (api, kubeconfig):
         monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
@@ -322,7 +322,7 @@ def test_the_log_continues_with_the_next_pod(api: KubernetesApi) -> None:
     api.add("pods", driver_pod(1, {"terminated": {"exitCode": 1}}))
     api.logs = {"tokenlake-driver-1": "first\nerror\n", "tokenlake-driver-2": "second\n"}
     assert etl("logs", "cluster.yaml").stdout == "first\nerror\n"
-    lines = control.driver_log("cluster.yaml", follow=True)
+    lines = cluster_commands.driver_log("cluster.yaml", follow=True)
     assert [next(lines), next(lines)] == ["first", "error"]
 
     second = api.add("pods", driver_pod(2, {"terminated": {"exitCode": 0}}))
@@ -339,7 +339,7 @@ def test_the_dashboard_is_forwarded(api: KubernetesApi) -> None:
     api.add("pods", pod("tokenlake-scheduler-1", "scheduler"))
     with _http_server() as port:
         api.ports[8787] = port
-        with control.dashboard("cluster.yaml", 0) as url:
+        with cluster_commands.dashboard("cluster.yaml", 0) as url:
             assert url.startswith("http://127.0.0.1:")
             with urllib.request.urlopen(url, timeout=10) as response:
                 assert response.read() == b"workers"

@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from etl.kernels.bytes.utf8 import texts as buffers
-from etl.kernels.signals.word_counts import COUNTS, count_words
+from etl.kernels.signals.quality_counts import COUNTS, count_words
 from etl.kernels.words.given_words import byte_ranges
 from tests.helpers.naive_signals import naive_counts, naive_repeated_chars
 from tests.helpers.naive_spacy import PIECES, naive_flags

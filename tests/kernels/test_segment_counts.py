@@ -8,8 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from etl.kernels.bytes.utf8 import texts as buffers
-from etl.kernels.lines import c4
-from etl.kernels.signals.word_counts import COUNTS, count_words
+from etl.kernels.lines import c4_cleaning
+from etl.kernels.signals.quality_counts import COUNTS, count_words
 from etl.kernels.words.segment_counts import NUM_COUNTS, STOP_WORDS, LineCounts, find_lines
 from tests.helpers.naive_signals import naive_counts
 from tests.helpers.naive_spacy import PIECES, naive_words
@@ -20,7 +20,7 @@ pieces = st.sampled_from(
     [*PIECES, *STOP_WORDS, *TRICKY, *BREAKS, *BREAKS, " ", "The end.", "[1]", "w[edit]", "x" * 70]
 )
 texts = st.lists(st.lists(pieces, max_size=30).map("".join), max_size=4)
-RULES = c4.Rules(
+RULES = c4_cleaning.Rules(
     terminal=False, min_words=0, max_word_chars=50, javascript=True, policy=True, citations=True
 )
 
@@ -73,10 +73,10 @@ def test_words_of_a_cleaned_page_are_the_sums_of_its_lines(documents, terminal):
     array = buffers(pa.array(documents, pa.string()))
     count = partial(count_words, rules="en")
     lines = LineCounts.from_arrow(count(array, by_line=True).lines)
-    cleaned = c4.clean_pages(array, RULES._replace(terminal=terminal), "en", lines)
+    cleaned = c4_cleaning.clean_pages(array, RULES._replace(terminal=terminal), "en", lines)
     rest = buffers(cleaned.texts)
     known, again = count(rest, known=cleaned.words), count(rest)
     assert [column.tolist() for column in known.quality] == [
         column.tolist() for column in again.quality
     ]
-    assert not c4.clean_pages(array, RULES).words.any()
+    assert not c4_cleaning.clean_pages(array, RULES).words.any()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from etl.kernels.bytes.utf8 import texts as buffers
 from etl.kernels.hashing.independent_set import GOES, OPEN, STAYS
-from etl.kernels.hashing.minhash import Shingling
+from etl.kernels.hashing.minhash_signatures import Shingling
 from etl.kernels.hashing.shingle_sets import (
     Pairs,
     ShingleSets,

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from etl.kernels.bytes.simd import SIZE
 from etl.kernels.bytes.utf8 import texts as buffers
-from etl.kernels.signals.word_counts import count_words
+from etl.kernels.signals.quality_counts import count_words
 from etl.kernels.words.spacy import HAS_LETTER, IS_WORD, MAX_CHARS, next_chunks, next_words
 from etl.kernels.words.spacy_specials import LANGUAGES, specials
 from etl.kernels.words.spacy_tables import ALPHA, HOST, OTHER, SPACE, UNKNOWN, UNSPACED, tables
@@ -218,7 +218,7 @@ def test_segments_of_junk_do_not_overlap(junk):
 CHECKED = """
 import sys, random
 import pyarrow as pa
-from etl.kernels.signals.word_counts import count_words
+from etl.kernels.signals.quality_counts import count_words
 from etl.kernels.bytes.utf8 import texts
 lines = pa.array(sys.stdin.buffer.read().split(b"\\0")).cast(pa.large_binary())
 lines = pa.Array.from_buffers(pa.large_string(), len(lines), lines.buffers())

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from etl.kernels.bytes import character_classes as u
-from etl.kernels.bytes.chunks import one_chunk
+from etl.kernels.bytes.one_chunk import one_chunk
 from etl.kernels.bytes.utf8 import class_at, count_chars, point_at
 from etl.kernels.bytes.utf8 import texts as buffers
 from etl.kernels.jit import kernel

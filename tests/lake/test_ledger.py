@@ -19,7 +19,7 @@ from etl.lake.table_specs import SPECS
 from etl.lake.work_units import split_key
 from etl.parquet.data_file import DataFileWriter
 from etl.sources import Split
-from etl.sources.content import Content
+from etl.sources.content_digests import Content
 from tests.helpers.paths import NewPlace, at
 
 SCHEMA = schemas.DUPLICATES

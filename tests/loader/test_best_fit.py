@@ -16,7 +16,14 @@ from etl.errors import LoaderError
 from etl.loader import Format, Remote, Shard, Shuffle, TokenDataset, TokenMixture
 from etl.loader.batches.plan_units import plan_units
 from etl.loader.fetch.token_stream import TokenStream
-from etl.loader.order.best_fit import UnitWindows, count_windows, cut, divide, interleave, pack
+from etl.loader.order.best_fit_packing import (
+    UnitWindows,
+    count_windows,
+    cut,
+    divide,
+    interleave,
+    pack,
+)
 from etl.loader.order.evenness import variance_ratio
 from etl.loader.replay import replay
 from tests.helpers.paths import at, copy

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from etl.errors import LoaderError
 from etl.loader import Shuffle
 from etl.loader.order.epoch import EpochPlan
-from etl.loader.order.shuffle import permutation
+from etl.loader.order.shuffle_settings import permutation
 
 SHUFFLES = st.builds(
     Shuffle,

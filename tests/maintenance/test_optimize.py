@@ -256,10 +256,10 @@ def test_files_that_another_program_removes_are_left_out(
     recipe: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between writing and committing, another program removes a file: its rows do not come back."""
-    from etl.lake import rewrite_files
+    from etl.lake import merge_files
 
-    def slow(ledger: Ledger, group: rewrite_files.FileGroup, layout: object) -> object:
-        rewrite = rewrite_files.merge_files(ledger, group, layout)
+    def slow(ledger: Ledger, group: merge_files.FileGroup, layout: object) -> object:
+        rewrite = merge_files.merge_files(ledger, group, layout)
         if ledger.url.endswith("tokens"):
             table = Table.open(ledger.url)
             removed = table.data_files()["path"].to_pylist()[:1]

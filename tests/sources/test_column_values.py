@@ -15,8 +15,8 @@ from pyarrow import feather
 
 from etl.sources import Columns, Source
 from etl.sources.formats.column_values import to_objects, to_strings, to_urls
-from etl.sources.listing import list_splits
-from etl.sources.read import read_split
+from etl.sources.list_splits import list_splits
+from etl.sources.read_split import read_split
 from etl.sources.records import to_json
 
 _INT64 = st.integers(-(2**63), 2**63 - 1)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from etl.errors import SourceError
 from etl.sources import Columns, Source
-from etl.sources.listing import list_splits
-from etl.sources.read import read_split
+from etl.sources.list_splits import list_splits
+from etl.sources.read_split import read_split
 
 
 def _read(tmp_path: Path, content: bytes, name: str = "a.csv", **settings) -> list[dict[str, Any]]:

@@ -15,8 +15,8 @@ from pyarrow import ipc
 
 from etl.errors import SourceError
 from etl.sources import Source
-from etl.sources.listing import list_splits, number_splits
-from etl.sources.read import count_records, read_split
+from etl.sources.list_splits import list_splits, number_splits
+from etl.sources.read_split import count_records, read_split
 
 _DAMAGED = "source.damaged"
 

@@ -13,8 +13,8 @@ from pydantic import ValidationError
 
 from etl.sources import Format, Source
 from etl.sources.formats import FORMATS, FormatReader, detect_format
-from etl.sources.listing import list_splits, number_splits
-from etl.sources.read import count_records, read_split
+from etl.sources.list_splits import list_splits, number_splits
+from etl.sources.read_split import count_records, read_split
 from etl.sources.split import COMPRESSIONS
 from tests.fuzz import targets
 from tests.sources.added_format import reader

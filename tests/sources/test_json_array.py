@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from etl.sources import Source
 from etl.sources.formats.json_array import Element, read_elements
 from etl.sources.inspect import inspect_source
-from etl.sources.listing import list_splits
-from etl.sources.read import read_split
+from etl.sources.list_splits import list_splits
+from etl.sources.read_split import read_split
 
 
 def _rows(path: Path, **settings: Any) -> list[tuple[int, str]]:

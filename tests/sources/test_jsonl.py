@@ -15,8 +15,8 @@ from etl import schemas
 from etl.errors import SourceError
 from etl.sources import Columns, Source, Split
 from etl.sources.formats import byte_lines, jsonl
-from etl.sources.listing import list_splits, number_splits
-from etl.sources.read import count_records, read_split
+from etl.sources.list_splits import list_splits, number_splits
+from etl.sources.read_split import count_records, read_split
 
 
 def _rows(source: Source, batch_bytes: int = 16 << 20) -> list[dict[str, Any]]:

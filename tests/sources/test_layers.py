@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from etl.sources.formats.http_response import parse_response
 from etl.sources.layers.bodies import Body, decode_body
-from etl.sources.layers.chunks import undo_chunks
+from etl.sources.layers.chunked_transfer import undo_chunks
 
 TEXT = " ".join(f"Ferry {hash((n, 1))} crossed the wide river." for n in range(10_000)).encode()
 _LIMIT = 1 << 20

@@ -12,8 +12,8 @@ from pyarrow import parquet as pq
 
 from etl.errors import SourceError
 from etl.sources import Columns, Source
-from etl.sources.listing import list_splits
-from etl.sources.read import read_split
+from etl.sources.list_splits import list_splits
+from etl.sources.read_split import read_split
 from tests.helpers.warc_archives import conversion, http, record, response
 
 ROWS = [{"text": "a<br>b", "mime": "text/html"}, {"text": "c", "mime": "text/plain; charset=utf-8"}]

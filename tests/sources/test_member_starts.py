@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from etl.errors import SourceError
 from etl.sources import Source, Split
 from etl.sources.formats import member_starts
-from etl.sources.listing import list_splits, number_splits
-from etl.sources.read import count_records, read_split
+from etl.sources.list_splits import list_splits, number_splits
+from etl.sources.read_split import count_records, read_split
 
 Row = tuple[int, str | None, str | None]
 
@@ -131,7 +131,7 @@ def test_a_plan_searches_for_a_limited_number_of_members(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, _ = large_members(tmp_path, "gz")
-    monkeypatch.setattr("etl.sources.listing._MAX_SEARCHES", 5)
+    monkeypatch.setattr("etl.sources.list_splits._MAX_SEARCHES", 5)
     assert len(rows_of(path, split_bytes=4000)[1]) == 5
 
 

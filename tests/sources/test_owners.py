@@ -13,9 +13,9 @@ from etl.job.run import run
 from etl.lake.table_specs import SPECS
 from etl.parquet.data_file import DataFileWriter
 from etl.sources.inspect import list_files
-from etl.sources.listing import list_source
-from etl.sources.settings import Source
-from etl.storage.usage import store_usage
+from etl.sources.list_splits import list_source
+from etl.sources.source_settings import Source
+from etl.storage.s3_request_counts import store_usage
 from tests.helpers.corpus import records, write_jsonl
 from tests.helpers.delta_source import SourceTable
 from tests.helpers.paths import at

@@ -16,8 +16,8 @@ from etl.errors import SourceError
 from etl.sources import Columns, Source
 from etl.sources.formats import FORMATS
 from etl.sources.inspect import inspect_source
-from etl.sources.listing import list_splits
-from etl.sources.read import read_split
+from etl.sources.list_splits import list_splits
+from etl.sources.read_split import read_split
 from tests.helpers import parquet_bytes as raw
 
 

@@ -22,9 +22,9 @@ from etl.lake.table_specs import SPECS
 from etl.lake.work_units import split_key
 from etl.sources import Source, Split
 from etl.sources.formats.parquet_footer import FooterReader
-from etl.sources.listing import cut_files, list_source, list_splits, number_splits
+from etl.sources.list_splits import cut_files, list_source, list_splits, number_splits
 from etl.sources.parts import KnownPart, cut_at, is_complete
-from etl.sources.read import count_records, read_split
+from etl.sources.read_split import count_records, read_split
 
 Address = tuple[str, int]  # URI and row
 

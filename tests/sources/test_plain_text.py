@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from etl.errors import SourceError
 from etl.sources import Source
-from etl.sources.listing import list_splits
-from etl.sources.read import read_split
+from etl.sources.list_splits import list_splits
+from etl.sources.read_split import read_split
 
 
 def _rows(path: Path, **settings) -> list[dict]:

@@ -13,8 +13,8 @@ from pydantic import ValidationError
 from etl import sources
 from etl.errors import SourceError, StorageError
 from etl.sources import Columns, Source
-from etl.sources.listing import list_splits, number_splits
-from etl.sources.read import count_records
+from etl.sources.list_splits import list_splits, number_splits
+from etl.sources.read_split import count_records
 
 
 def _make(folder: Path, *names: str) -> None:

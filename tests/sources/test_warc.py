@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from etl import schemas, storage
 from etl.errors import SourceError
 from etl.sources import Source
-from etl.sources.listing import list_splits
-from etl.sources.read import read_split
+from etl.sources.list_splits import list_splits
+from etl.sources.read_split import read_split
 from tests.helpers.warc_archives import PACKINGS, PAGE, conversion, http, pack, record, response
 
 

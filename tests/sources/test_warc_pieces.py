@@ -13,8 +13,8 @@ from etl import schemas, storage
 from etl.audit.source_texts import read_texts
 from etl.errors import SourceError
 from etl.sources import Source, Split
-from etl.sources.listing import list_splits
-from etl.sources.read import read_split
+from etl.sources.list_splits import list_splits
+from etl.sources.read_split import read_split
 from tests.helpers.warc_archives import conversion, pack, record, response
 
 

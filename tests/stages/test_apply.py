@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from etl import schemas
 from etl.errors import StageError
-from etl.kernels.signals import word_counts
+from etl.kernels.signals import quality_counts
 from etl.stages import (
     C4,
     DedupExact,
@@ -173,13 +173,13 @@ def test_the_result_does_not_depend_on_the_batch(documents, data):
 
 def test_signals_come_before_verdicts(monkeypatch):
     sizes = []
-    count = word_counts.count_words
+    count = quality_counts.count_words
 
     def counted(texts, **how):
         sizes.append(len(texts.offsets) - 1)
         return count(texts, **how)
 
-    monkeypatch.setattr(word_counts, "count_words", counted)
+    monkeypatch.setattr(quality_counts, "count_words", counted)
     stages = [Where(keep="num_words > 1"), Where(keep="num_lines < 2"), GOPHER]
     result = apply(raw(["one", "the word", "the\nword"]), stages)
     assert sizes == [3]  # one pass for three filters
@@ -217,13 +217,13 @@ def test_no_signal_is_computed_for_documents_that_an_earlier_filter_rejects():
 
 def test_signals_of_rewritten_text_have_separate_columns(monkeypatch):
     sizes = []
-    count = word_counts.count_words
+    count = quality_counts.count_words
 
     def counted(texts, **how):
         sizes.append(len(texts.offsets) - 1)
         return count(texts, **how)
 
-    monkeypatch.setattr(word_counts, "count_words", counted)
+    monkeypatch.setattr(quality_counts, "count_words", counted)
     keep = "num_stop_words > 0"
     stages = [
         *(Where(keep=keep), Upper(), Where(keep=keep, name="after")),
@@ -243,7 +243,7 @@ def test_signals_of_rewritten_text_have_separate_columns(monkeypatch):
 @given(st.lists(st.lists(lines, max_size=8).map("\n".join), max_size=6), st.booleans())
 def test_words_of_cleaned_text_are_not_split_again(documents, with_rejected):
     seen = []
-    count = word_counts.count_words
+    count = quality_counts.count_words
 
     def counted(texts, **how):
         seen.append(how)
@@ -253,7 +253,7 @@ def test_words_of_cleaned_text_are_not_split_again(documents, with_rejected):
     stages = [before, C4(min_sentences=2, min_words_per_line=2), GOPHER, FinewebQuality()]
     table = raw(documents)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(word_counts, "count_words", counted)
+        patch.setattr(quality_counts, "count_words", counted)
         result = apply(table, stages, rejected=Rejected(signals=with_rejected))
     assert len([how for how in seen if "known" in how]) <= 1
     assert all("known" in how or how["by_line"] for how in seen)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from etl.errors import RecipeError
 from etl.kernels.bytes.utf8 import texts as buffers
-from etl.kernels.hashing import minhash
+from etl.kernels.hashing import minhash_signatures
 from etl.recipe.recipe import Recipe
 from etl.stages import DedupMinhash, Length
 from etl.stages.apply import apply
@@ -26,7 +26,9 @@ texts = st.lists(st.none() | st.text(st.sampled_from("ab 1é!東\n"), max_size=1
 def test_a_signature_is_length_and_numbers(documents):
     array = pa.array(documents, pa.string())
     column = STAGE.signature(array)
-    expected = minhash.signatures(buffers(array), STAGE.shingling, permutations=6, seed=0)
+    expected = minhash_signatures.signatures(
+        buffers(array), STAGE.shingling, permutations=6, seed=0
+    )
     assert column.type == pa.binary()
     assert [value is None for value in column.to_pylist()] == [row[0] == 0 for row in expected]
     numbers = STAGE.numbers(column.drop_null())

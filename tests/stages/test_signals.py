@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etl.kernels.signals import word_counts
+from etl.kernels.signals import quality_counts
 from etl.stages import C4, Where, signals
 from etl.stages.apply import apply
 from etl.stages.compute_signals import GROUPS, WORDS_OF_LINES, compute_signals
@@ -105,13 +105,13 @@ def test_every_signal_is_an_expression_of_its_name():
 
 def test_a_group_is_computed_once(monkeypatch):
     calls = []
-    count = word_counts.count_words
+    count = quality_counts.count_words
 
     def counted(texts, **how):
         calls.append(how)
         return count(texts, **how)
 
-    monkeypatch.setattr(word_counts, "count_words", counted)
+    monkeypatch.setattr(quality_counts, "count_words", counted)
     compute_signals(pa.table({"text": ["a"]}), ["num_words", "num_lines", "alpha_word_ratio"])
     assert calls == [{"rules": "unknown", "words": True, "marks": True, "repeated": False}]
     compute_signals(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from etl.errors import RecipeError
 from etl.stages import Url
 from etl.storage.referenced_files import find_referenced_files, find_referenced_files_cached
-from etl.text.urls import extract_words
+from etl.text.url_columns import extract_words
 from tests.helpers.naive_urls import naive_page, naive_parts, naive_words
 
 URLS = [

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from etl import storage
 from etl.errors import StorageError, TokenlakeError
 from etl.sources import Source
-from etl.sources.listing import list_source, list_splits
+from etl.sources.list_splits import list_source, list_splits
 from etl.storage.local_listing import glob_matcher
 from tests.helpers.odd_files import WHY, make_odd_files
 

@@ -12,9 +12,9 @@ import pytest
 from etl import storage
 from etl.errors import LoaderError, SourceError, StorageError
 from etl.loader.fetch.range_requests import Ranges, Remote, read_footer
-from etl.sources.listing import list_splits, number_splits
-from etl.sources.read import count_records, read_split
-from etl.sources.settings import Columns, Source
+from etl.sources.list_splits import list_splits, number_splits
+from etl.sources.read_split import count_records, read_split
+from etl.sources.source_settings import Columns, Source
 from etl.storage.range_checks import check_length, check_response
 from tests.helpers.range_server import FAULTS, RangeServer, range_server, right
 

@@ -294,7 +294,7 @@ def test_walking_a_folder_yields_the_files_of_a_listing(tmp_path) -> None:
 
 
 def test_walking_a_prefix_of_an_object_store_reads_it_page_by_page(s3: str, monkeypatch) -> None:
-    monkeypatch.setattr("etl.storage.listing._PAGE", 2)
+    monkeypatch.setattr("etl.storage.list_files._PAGE", 2)
     for name in ("lake/a/b.txt", "lake/_c/d.txt", "lake/e.txt", "lake/f.txt", "lakes/g.txt"):
         storage.write_bytes(f"{s3}/{name}", name.encode())
     files = storage.find_files(f"{s3}/lake")

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from etl.audit.limits import Comparison, Limit
 from etl.audit.page.axis import Axis, Floats
 from etl.audit.page.page_sample import PageSample
+from etl.audit.rule_limits import Comparison, Limit
 from etl.audit.shown_documents import Documents
 from etl.audit.tune.rejudge import StoredFilter
 from etl.stages.signals import SIGNALS

@@ -24,7 +24,7 @@ from etl.audit.tune.rejudge import StoredFilter
 from etl.delta.table import Table
 from etl.lake.releases import tables_at
 from etl.parquet.data_file_reader import read_columns
-from etl.recipe.yaml_file import as_yaml
+from etl.recipe.recipe_file import as_yaml
 
 _LENGTH_FILES: Final = 64
 _LENGTH_ROWS: Final = 200_000

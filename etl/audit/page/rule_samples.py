@@ -7,8 +7,8 @@ from typing import Any, Final
 import polars as pl
 
 from etl import schemas
-from etl.audit.limits import Limit
 from etl.audit.page.page_sample import PageSample
+from etl.audit.rule_limits import Limit
 from etl.audit.sampled_rows import KEY, read_documents
 from etl.audit.shown_documents import Documents, ShownDocument
 

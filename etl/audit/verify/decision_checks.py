@@ -16,7 +16,7 @@ import polars as pl
 from etl.audit.verify.file_checks import Problem
 from etl.delta.table import Table
 from etl.parquet.data_file_reader import read_columns
-from etl.stages.dedup import DedupStage, find_dedup_stage
+from etl.stages.dedup_base import DedupStage, find_dedup_stage
 from etl.stages.dedup_minhash import DedupMinhash
 
 _THREADS = 8

@@ -16,8 +16,8 @@ from etl.lake.known_files import HeldFiles
 from etl.lake.ledger import Ledger
 from etl.lake.table_versions import LiveInputs
 from etl.sources import Source, Split
-from etl.sources.listing import list_source
-from etl.sources.read import digest_rows
+from etl.sources.list_splits import list_source
+from etl.sources.read_split import digest_rows
 
 _THREADS = 2  # readers of Parquet and of compressed files compute without the interpreter
 

@@ -16,7 +16,13 @@ from etl.compute import certificates
 from etl.compute.kubernetes import resources
 from etl.compute.kubernetes.api import OPERATOR_HINT, Api
 from etl.compute.kubernetes.cluster_file import ClusterFile
-from etl.compute.kubernetes.problems import Problem, find_problems, is_ending, is_ready, state_of
+from etl.compute.kubernetes.pod_problems import (
+    Problem,
+    find_problems,
+    is_ending,
+    is_ready,
+    state_of,
+)
 from etl.compute.kubernetes.resources import Resource
 from etl.errors import ClusterError
 

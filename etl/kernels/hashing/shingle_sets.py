@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from etl.kernels.bytes.utf8 import Texts
 from etl.kernels.hashing.independent_set import GOES, OPEN, STAYS
-from etl.kernels.hashing.minhash import (
+from etl.kernels.hashing.minhash_signatures import (
     Shingling,
     TextBuffers,
     character_table,

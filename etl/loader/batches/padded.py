@@ -19,7 +19,7 @@ from etl.loader.fetch.selected_row_groups import open_row_groups
 from etl.loader.fetch.table_index import TableIndex
 from etl.loader.fetch.token_stream import MarksOf, TokenStream
 from etl.loader.order.epoch import EpochPlan, EpochStream
-from etl.loader.order.shuffle import ResolvedShuffle
+from etl.loader.order.shuffle_settings import ResolvedShuffle
 
 Batch = dict[str, torch.Tensor]
 

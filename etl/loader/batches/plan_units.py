@@ -14,9 +14,9 @@ from etl.errors import LoaderError
 from etl.loader.fetch.document_lengths import read_lengths
 from etl.loader.fetch.file_cache import cached_arrays
 from etl.loader.fetch.table_index import TableIndex
-from etl.loader.order.best_fit import divide, interleave
+from etl.loader.order.best_fit_packing import divide, interleave
 from etl.loader.order.epoch import EpochPlan, EpochStream
-from etl.loader.order.shuffle import ResolvedShuffle
+from etl.loader.order.shuffle_settings import ResolvedShuffle
 from etl.loader.order.unit_plan import (
     UNITS_FORMAT,
     UnitPlan,

@@ -37,7 +37,7 @@ from typing import Protocol
 import numpy as np
 
 from etl.errors import LoaderError
-from etl.loader.order.shuffle import ResolvedShuffle, bounded_slices, permutation
+from etl.loader.order.shuffle_settings import ResolvedShuffle, bounded_slices, permutation
 
 _FORMAT = 4  # increase it when the order changes: older states are then refused
 _MARK_EVERY = 256  # row groups per stored running total

@@ -28,7 +28,7 @@ from functools import cached_property
 
 import numpy as np
 
-from etl.loader.order.shuffle import uniform
+from etl.loader.order.shuffle_settings import uniform
 
 BLOCK = 4096
 _MIN_CLASS_SAMPLES = 64  # in an epoch of a source: fewer than 1/64 of them are omitted

@@ -1,7 +1,7 @@
 """The order of an epoch of best-fit windows: that of ``epoch.py``, with units instead of row groups.
 
-Units (see ``best_fit.py``) are fixed parts of the table: they depend on ``seq_len`` and the settings of the
-shuffle, but not on the epoch. A run has several strands, each of consecutive whole row groups: strand k of
+Units (``best_fit_packing.py``) are fixed parts of the table: they depend on ``seq_len`` and the shuffle's
+settings, but not on the epoch. A run has several strands, each of consecutive whole row groups: strand k of
 the table is its kth equal part, and run j has the jth row groups of each part. So a unit has documents of
 several places, which fill windows better than those of one source. Runs are divided into units. An epoch
 shuffles the runs; its stream is the windows of all units. A block is the part of a unit that is in a lane:
@@ -19,18 +19,18 @@ from functools import cached_property
 import numpy as np
 
 from etl.loader.order.epoch import EpochPlan, EpochStream
-from etl.loader.order.shuffle import ResolvedShuffle, Shuffle, divisible_lanes, permutation
+from etl.loader.order.shuffle_settings import ResolvedShuffle, Shuffle, divisible_lanes, permutation
 
 UNITS_FORMAT = 2
 """Increase it when units or windows change: older states are then refused, and units computed again."""
 
-_UNIT_TOKENS, _UNIT_WINDOWS = 1 << 19, 32  # measured: see best_fit.py
+_UNIT_TOKENS, _UNIT_WINDOWS = 1 << 19, 32  # measured: see best_fit_packing.py
 _ALL_UNITS_TOKENS = 1 << 23  # of all lanes of a local table
 _REMOTE_LANES = 1024  # at most
 _REMOTE_LANE_TOKENS = 1 << 27  # at least ten runs, of which two lanes may read one
 _UNITS_PER_RUN = 8  # the last unit of a run ends where the run ends
 _RUNS_PER_LANE = 2  # if runs have more than one unit
-_STRANDS = 8  # measured: see best_fit.py
+_STRANDS = 8  # measured: see best_fit_packing.py
 _RUNS = 4  # at least, so that a small table has fewer strands
 
 

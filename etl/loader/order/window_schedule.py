@@ -16,7 +16,7 @@ import numpy as np
 
 from etl.loader.order.epoch import EpochPlan, EpochStream
 from etl.loader.order.schedule import Schedule
-from etl.loader.order.shuffle import ResolvedShuffle
+from etl.loader.order.shuffle_settings import ResolvedShuffle
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from etl.loader.fetch.selected_rows import TableRows
 from etl.loader.fetch.table_index import TableIndex
 from etl.loader.one_pass import Reader
 from etl.loader.order.epoch import EpochPlan
-from etl.loader.views.document_columns import ColumnValues, ReaderWithColumns, SampleDocuments
+from etl.loader.views.batch_columns import ColumnValues, ReaderWithColumns, SampleDocuments
 from etl.loader.views.pinned_documents import find_pinned
 from etl.loader.views.prefix_reader import PrefixReader
 from etl.loader.views.prefixes import add_prefixes

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from etl.sources.formats import arrow_ipc, csv, delta, jsonl, parquet, plain_text, warc
 from etl.sources.parts import KnownPart
-from etl.sources.settings import Source
+from etl.sources.source_settings import Source
 from etl.sources.split import Format, Split, split_compression
 
 

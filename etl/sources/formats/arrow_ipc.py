@@ -17,7 +17,7 @@ from etl.errors import SourceError, StorageError, error_line
 from etl.sources.columns import columns_to_read
 from etl.sources.formats import arrow_messages, columnar
 from etl.sources.parts import KnownPart, cut_split
-from etl.sources.settings import Source
+from etl.sources.source_settings import Source
 from etl.sources.split import Split
 
 EXTENSIONS: tuple[str, ...] = (".arrow", ".feather", ".ipc")

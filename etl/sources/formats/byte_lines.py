@@ -14,7 +14,7 @@ import pyarrow as pa
 from etl.errors import SourceError
 from etl.sources.layers.members import Members, layer_of
 from etl.sources.records import RecordBuffer
-from etl.sources.settings import Source
+from etl.sources.source_settings import Source
 from etl.sources.split import Split
 
 READ_BYTES = 1 << 18

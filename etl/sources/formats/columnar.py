@@ -25,7 +25,7 @@ from etl.sources.records import (
     make_raw_table,
     to_json,
 )
-from etl.sources.settings import Source
+from etl.sources.source_settings import Source
 from etl.sources.split import Split
 
 MAX_DECODED_BYTES = 256 << 20

@@ -27,7 +27,7 @@ from etl.sources.records import (
     json_chars,
     to_json,
 )
-from etl.sources.settings import Source
+from etl.sources.source_settings import Source
 from etl.sources.split import Split, split_compression
 
 EXTENSIONS: tuple[str, ...] = (".csv", ".tsv")

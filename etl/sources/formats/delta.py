@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from urllib.parse import unquote
 
 from etl import storage
-from etl.delta.external import ExternalTable, open_external
+from etl.delta.delta_rs import ExternalTable, open_external
 from etl.delta.moved_rows import FileHistory, Move, trace_moves, undo_moves
 from etl.errors import SourceError, TableError, nearest_names
 from etl.sources.formats import parquet
-from etl.sources.settings import Source
+from etl.sources.source_settings import Source
 from etl.sources.split import Split
 
 EXTENSIONS: tuple[str, ...] = ()

@@ -32,7 +32,7 @@ from etl.sources.records import (
     to_json,
     to_text,
 )
-from etl.sources.settings import Source
+from etl.sources.source_settings import Source
 from etl.sources.split import Split
 
 EXTENSIONS: tuple[str, ...] = (".jsonl", ".ndjson", ".json")

@@ -15,7 +15,7 @@ from etl.sources.formats.columnar import MAX_DECODED_BYTES
 from etl.sources.formats.parquet_footer import Chunk, FooterReader, GroupSize
 from etl.sources.formats.parquet_pages import PageChecks, TooLargeError
 from etl.sources.parts import KnownPart, cut_at
-from etl.sources.settings import Source
+from etl.sources.source_settings import Source
 from etl.sources.split import Split
 
 EXTENSIONS: tuple[str, ...] = (".parquet",)

@@ -14,7 +14,7 @@ from etl.sources.formats import byte_lines, whole_files
 from etl.sources.formats.byte_lines import Damage
 from etl.sources.formats.character_sets import decode_text
 from etl.sources.records import RecordBuffer
-from etl.sources.settings import Source
+from etl.sources.source_settings import Source
 from etl.sources.split import Split, split_compression
 
 _HTML_EXTENSIONS = (".html", ".htm", ".xhtml")

@@ -44,7 +44,7 @@ from etl.sources.formats.warc_records import Record, read_records
 from etl.sources.layers.members import Members, detect_layer
 from etl.sources.parts import KnownPart, cut_bytes
 from etl.sources.records import RecordBuffer, to_json
-from etl.sources.settings import Source
+from etl.sources.source_settings import Source
 from etl.sources.split import Split
 
 EXTENSIONS: tuple[str, ...] = (".warc", ".wet", ".wat")

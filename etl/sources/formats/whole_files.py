@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from etl.sources.parts import KnownPart
-from etl.sources.settings import Source
+from etl.sources.source_settings import Source
 from etl.sources.split import Split
 
 

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from etl.sources.layers.chunks import undo_chunks
+from etl.sources.layers.chunked_transfer import undo_chunks
 from etl.sources.layers.members import TRUNCATED, Members, layer_of
 from etl.sources.layers.unpackers import MAGIC, Coding
 

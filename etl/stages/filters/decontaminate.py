@@ -16,7 +16,7 @@ from etl.errors import RecipeError, SourceError, StorageError
 from etl.schemas import RAW
 from etl.sources import Columns, Source
 from etl.stages.base import Filter, Rules
-from etl.storage.listing import FileInfo
+from etl.storage.list_files import FileInfo
 from etl.storage.referenced_files import (
     find_referenced_files,
     find_referenced_files_cached,
@@ -227,8 +227,8 @@ def _bad(items: pa.Table) -> pa.Table:
 
 def _items(file: FileInfo, column: str) -> Iterator[pa.Table]:
     """Yield the items of a file: their rows and texts, and a reason for those without a usable text."""
-    from etl.sources.listing import list_splits  # all readers, which no other stage needs
-    from etl.sources.read import read_split
+    from etl.sources.list_splits import list_splits  # all readers, which no other stage needs
+    from etl.sources.read_split import read_split
 
     if file.uri.lower().endswith((".txt", ".txt.gz")):
         if lines := list(read_text_lines(file)):

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from etl.errors import RecipeError, nearest_names
 from etl.kernels.fasttext import LABEL_PREFIX
 from etl.stages.base import Filter, Rules, above, below
-from etl.storage.listing import FileInfo
+from etl.storage.list_files import FileInfo
 from etl.storage.referenced_files import find_referenced_files_cached, hash_referenced_files
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pydantic import Field, PrivateAttr, model_validator
 
 from etl.errors import RecipeError, StageError, nearest_names
-from etl.kernels.bytes.chunks import one_chunk
+from etl.kernels.bytes.one_chunk import one_chunk
 from etl.stages.base import Filter, Rules, above, below
 from etl.stages.user_code import UserModule, find_module, hint_for, name_function
 from etl.storage.file_sets import FileSet

@@ -9,9 +9,9 @@ import xxhash
 from numpy.typing import NDArray
 from pydantic import Field
 
-from etl.kernels.bytes.chunks import one_chunk
+from etl.kernels.bytes.one_chunk import one_chunk
 from etl.stages.base import Filter, Rules
-from etl.text import urls
+from etl.text import url_columns
 
 By = Literal["row", "id", "url", "host", "content"]
 
@@ -59,7 +59,7 @@ class Sample(Filter):
         keys = [f"{source}\n{row}" for source, row in rows]
         if column := _COLUMN.get(self.by):
             values = pl.Series(column, one_chunk(table[column]), pl.String)
-            values = urls.extract_hosts(values) if self.by == "host" else values
+            values = url_columns.extract_hosts(values) if self.by == "host" else values
             keys = [
                 key if value is None else value
                 for key, value in zip(keys, values.to_list(), strict=True)

@@ -9,7 +9,7 @@ from etl.stages.base import Filter
 from etl.stages.tokenizer_file import hash_tokenizer, read_tokenizer
 
 if TYPE_CHECKING:
-    from etl.text.special_tokens import SpecialTokens as Special
+    from etl.text.find_special_tokens import SpecialTokens as Special
 
 
 class SpecialTokens(Filter):
@@ -51,7 +51,7 @@ class SpecialTokens(Filter):
         return {**super().identity(), "tokenizer": f"sha256:{hash_tokenizer(self.tokenizer)}"}
 
     def _load(self) -> "Special":
-        from etl.text.special_tokens import read_special_tokens
+        from etl.text.find_special_tokens import read_special_tokens
 
         try:
             return read_special_tokens(read_tokenizer(self.tokenizer))

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from etl.errors import RecipeError, StorageError
-from etl.kernels.bytes.chunks import one_chunk
+from etl.kernels.bytes.one_chunk import one_chunk
 from etl.stages.base import Filter, Rules
-from etl.storage.listing import FileInfo
+from etl.storage.list_files import FileInfo
 from etl.storage.referenced_files import (
     Paths,
     find_referenced_files,
@@ -24,7 +24,7 @@ from etl.storage.referenced_files import (
     hash_referenced_files,
     read_list_entries,
 )
-from etl.text import urls as addresses
+from etl.text import url_columns as addresses
 
 _RULES: Final = {
     "domains": "domain",

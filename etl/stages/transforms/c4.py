@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
-from etl.kernels.bytes.chunks import one_chunk
+from etl.kernels.bytes.one_chunk import one_chunk
 from etl.stages.base import Rules, Transform, above, below
 from etl.stages.transforms.rewrite import replace_text
 
@@ -22,7 +22,7 @@ _UNITS: Final = {
     "c4_brace_lines": "lines",
     "c4_sentences": "sentences",
 }
-"""The columns of the counts in the order of ``etl.kernels.lines.c4.C4Counts``, and their units."""
+"""The columns of the counts in the order of ``etl.kernels.lines.c4_cleaning.C4Counts``, and their units."""
 
 
 class C4(Transform):
@@ -75,12 +75,12 @@ class C4(Transform):
     def apply(self, table: pa.Table) -> pa.Table:
         """Return the table with only the remaining lines as text, and with the stage's columns."""
         from etl.kernels.bytes.utf8 import texts
-        from etl.kernels.lines import c4
+        from etl.kernels.lines import c4_cleaning
         from etl.kernels.words.segment_counts import NUM_COUNTS, LineCounts
         from etl.stages.compute_signals import WORDS_OF_LINES, WORDS_OF_TEXT
         from etl.stages.rows_by_rules import rows_by_rules
 
-        rules = c4.Rules(
+        rules = c4_cleaning.Rules(
             terminal=self.terminal_punctuation,
             min_words=self.min_words_per_line,
             max_word_chars=self.max_word_chars,
@@ -98,7 +98,7 @@ class C4(Transform):
             lines = None
             if words_of_lines is not None:
                 lines = LineCounts.from_arrow(_filter(words_of_lines, rows))
-            cleaned = c4.clean_pages(texts(_filter(text, rows)), rules, language, lines)
+            cleaned = c4_cleaning.clean_pages(texts(_filter(text, rows)), rules, language, lines)
             index = np.flatnonzero(rows)
             counts[:, index], words[index] = cleaned.counts, cleaned.words
             if len(index) == len(table):

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from etl import schemas
 from etl.errors import RecipeError
-from etl.kernels.bytes.chunks import one_chunk
+from etl.kernels.bytes.one_chunk import one_chunk
 from etl.sources.batches import is_blank
 from etl.stages.base import Rules, Transform, above
 from etl.text import html, html_sniffing

@@ -6,7 +6,7 @@ import polars as pl
 import pyarrow as pa
 from pydantic import Field
 
-from etl.kernels.bytes.chunks import one_chunk
+from etl.kernels.bytes.one_chunk import one_chunk
 from etl.settings_files.settings import Settings
 from etl.stages.base import Rules, Transform, above
 from etl.stages.transforms.rewrite import replace_text

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from etl.kernels.bytes.chunks import one_chunk
+from etl.kernels.bytes.one_chunk import one_chunk
 from etl.stages.base import Transform
 from etl.stages.transforms.rewrite import replace_text
 

@@ -12,8 +12,8 @@ from etl.recipe.json_schema import json_schema
 from etl.recipe.recipe import Recipe
 from etl.sources import Source
 from etl.sources.formats import detect_format
-from etl.sources.listing import list_splits, number_splits
-from etl.sources.read import count_records, read_split
+from etl.sources.list_splits import list_splits, number_splits
+from etl.sources.read_split import count_records, read_split
 from tests.fuzz import targets
 
 CONTENT = "".join(f"line {number}\n" for number in range(50))

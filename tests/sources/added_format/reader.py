@@ -7,7 +7,7 @@ import pyarrow as pa
 from etl import storage
 from etl.sources.formats import byte_lines, jsonl
 from etl.sources.records import RecordBuffer
-from etl.sources.settings import Source
+from etl.sources.source_settings import Source
 from etl.sources.split import Split
 
 EXTENSIONS: tuple[str, ...] = (".lines",)

@@ -1,7 +1,7 @@
 """Batches of best-fit windows: each lane holds one unit of the table, whose documents fill its windows.
 
 A lane reads the strands of its units into a temporary file, in the order of the table; windows are assembled
-when a batch needs them. See ``order/best_fit.py`` for units and windows.
+when a batch needs them. See ``order/best_fit_packing.py`` for units and windows.
 
 Shape suffixes: B rows of a batch, S tokens of a window, R runs, U units.
 """
@@ -19,7 +19,7 @@ from etl.loader.fetch.scratch_file import PageFile
 from etl.loader.fetch.selected_row_groups import open_row_groups
 from etl.loader.fetch.table_index import TableIndex
 from etl.loader.fetch.token_stream import MarksOf, TokenStream
-from etl.loader.order.best_fit import UnitWindows
+from etl.loader.order.best_fit_packing import UnitWindows
 from etl.loader.order.epoch import EpochStream
 from etl.loader.order.unit_plan import UnitPlan
 

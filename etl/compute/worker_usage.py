@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from etl.storage.usage import StoreUsage, store_usage
+from etl.storage.s3_request_counts import StoreUsage, store_usage
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -15,11 +15,11 @@ from etl.delta.moved_rows import Move
 from etl.errors import SourceError, StorageError, nearest_names
 from etl.sources.formats import FORMATS, delta, detect_format
 from etl.sources.formats.delta import ReadBefore
+from etl.sources.limit_and_share import choose_part
 from etl.sources.owners import Owners
 from etl.sources.parts import KnownPart, is_complete
-from etl.sources.settings import Source
+from etl.sources.source_settings import Source
 from etl.sources.split import Format, Split
-from etl.sources.trial import choose_part
 
 _CONCURRENT_FOOTERS = 16
 _FILES_PER_CHUNK = 1024

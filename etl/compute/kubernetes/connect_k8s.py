@@ -11,11 +11,11 @@ from typing import Any, Final
 from distributed import Client
 from distributed.security import Security
 
+from etl.compute.cluster_request import ClusterRequest
 from etl.compute.kubernetes.api import Api
 from etl.compute.kubernetes.cluster_file import ClusterFile
 from etl.compute.kubernetes.dask_cluster import DASHBOARD_PORT, SCHEDULER_PORT, DaskCluster
 from etl.compute.kubernetes.resources import RUN_VARIABLE
-from etl.compute.request import ClusterRequest
 from etl.errors import ClusterError
 
 _TIMEOUT: Final = "15s"

@@ -8,7 +8,7 @@ from distributed import Client
 from etl.compute.cluster import Cluster
 from etl.compute.compile_log import follow_compile_log
 from etl.compute.connect import steady_workers
-from etl.compute.usage import UsageMeter
+from etl.compute.worker_usage import UsageMeter
 from etl.job.cluster_job import hold_cluster_job
 from etl.job.compare_step import compare_files
 from etl.job.cost_estimate import estimate_cost

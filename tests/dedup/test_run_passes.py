@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from upath import UPath
 
-from etl.compute import shuffle
+from etl.compute import frame_shuffles
 from etl.compute.cluster import Cluster
-from etl.compute.submit import compute_frame
+from etl.compute.dask_tasks import compute_frame
 from etl.dedup import pairs, paragraphs
 from etl.dedup.dedup_pass import PassResult
 from etl.dedup.numbered_files import address, file_of
@@ -26,7 +26,7 @@ from etl.dedup.pairs import PAIRS, replace_dropped_keepers
 from etl.job import dedup_step
 from etl.job.run import run
 from etl.stages import DedupExact
-from etl.stages.reference_list import Reference
+from etl.stages.against import Reference
 from tests.helpers.arrivals import LINES, LONGEST, NEAR, corpus, forget
 from tests.helpers.cluster import cluster
 from tests.helpers.lake_rows import rows
@@ -64,7 +64,7 @@ def found(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def shrink(monkeypatch: pytest.MonkeyPatch, rows_per_partition: int) -> None:
     """Split few documents into many partitions and files."""
-    monkeypatch.setattr(shuffle, "ROWS_PER_PARTITION", rows_per_partition)
+    monkeypatch.setattr(frame_shuffles, "ROWS_PER_PARTITION", rows_per_partition)
     for module in (pairs, paragraphs):
         monkeypatch.setattr(module, "FILES_PER_DUPLICATES_FILE", 2)
 
@@ -126,7 +126,7 @@ def test_partitions_of_units_learn_which_documents_are_short(
     units = pd.DataFrame(dict(zip(("hash", "document", "ordinal"), columns, strict=True)))
     is_decided = units[units["ordinal"] < 0]["document"]
     short = pd.DataFrame({"document": sorted(documents - {*is_decided})}, dtype="int64")
-    place = shuffle.range_of(units["hash"], partitions) % partitions
+    place = frame_shuffles.range_of(units["hash"], partitions) % partitions
     parts = [units[place == k] for k in range(partitions)]
     asked = pd.concat([paragraphs.questions(part, partitions=partitions) for part in parts])
     home_of = file_of(short["document"].to_numpy()) // paragraphs.FILES_PER_DUPLICATES_FILE

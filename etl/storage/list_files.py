@@ -17,7 +17,7 @@ from etl.storage.local_listing import (
     not_regular,
     refuse_special_file,
 )
-from etl.storage.time_limit import call
+from etl.storage.store_time_limit import call
 from etl.storage.urls import (
     WILDCARDS,
     get_protocol,

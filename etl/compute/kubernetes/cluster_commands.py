@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 
+from etl.compute.cluster_request import ignore
 from etl.compute.kubernetes.api import Api
 from etl.compute.kubernetes.cluster_file import SCHEME, ClusterFile
 from etl.compute.kubernetes.dask_cluster import DASHBOARD_PORT, DaskCluster, Status
-from etl.compute.kubernetes.driver import Driver, DriverStatus
-from etl.compute.kubernetes.problems import is_ready
-from etl.compute.request import ignore
+from etl.compute.kubernetes.driver_job import Driver, DriverStatus
+from etl.compute.kubernetes.pod_problems import is_ready
 from etl.errors import ClusterError
 
 

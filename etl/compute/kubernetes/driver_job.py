@@ -9,7 +9,7 @@ from typing import Any, Final
 from etl.compute.kubernetes import resources
 from etl.compute.kubernetes.api import Api
 from etl.compute.kubernetes.cluster_file import ClusterFile
-from etl.compute.kubernetes.problems import find_problems, state_of
+from etl.compute.kubernetes.pod_problems import find_problems, state_of
 from etl.compute.kubernetes.resources import Resource
 from etl.errors import ClusterError
 

@@ -9,8 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from etl.kernels.bytes.utf8 import texts as buffers
+from etl.kernels.signals.quality_counts import COUNTS, QualityCounts, count_words
 from etl.kernels.signals.repeated_ngrams import DUPLICATE, TOP
-from etl.kernels.signals.word_counts import COUNTS, QualityCounts, count_words
 from etl.kernels.words.segment_counts import STOP_WORDS
 from etl.kernels.words.spacy import HAS_LETTER, IS_WORD
 from tests.helpers.naive_signals import naive_counts, naive_repeated_chars

@@ -12,7 +12,7 @@ from etl.delta.table import Table
 from etl.errors import StorageError
 from etl.lake.open_table import open_table
 from etl.lake.table_versions import Version, latest_record, live_inputs, read_versions
-from etl.recipe.diff import differences
+from etl.recipe.recipe_diff import differences
 
 
 @dataclass(frozen=True, kw_only=True)

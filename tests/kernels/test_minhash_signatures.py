@@ -7,8 +7,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from etl.kernels.bytes.utf8 import texts as buffers
-from etl.kernels.hashing import minhash
-from etl.kernels.hashing.minhash import Shingling
+from etl.kernels.hashing import minhash_signatures
+from etl.kernels.hashing.minhash_signatures import Shingling
 from etl.kernels.hashing.shingle_sets import shingle_sets
 from tests.helpers.naive_shingles import naive_units, shinglings
 from tests.helpers.tricky_text import documents
@@ -47,13 +47,13 @@ def naive_hashes(text: str, shingling: Shingling) -> list[int]:
 
 def sign(texts: list[str], shingling: Shingling, permutations: int = 8, seed: int = 0):
     array = buffers(pa.array(texts, pa.string()))
-    return minhash.signatures(array, shingling, permutations=permutations, seed=seed)
+    return minhash_signatures.signatures(array, shingling, permutations=permutations, seed=seed)
 
 
 @given(st.lists(documents, max_size=4), shinglings, st.integers(1, 9), st.integers(0, 2**63 - 1))
 @example(["Café 1984", "cafe\u0301 2026", "ΟΔΌΣ ﷺ 한국어 ़क़ ٣"], Shingling(1), 3, 0)
 def test_signatures_are_those_of_python(texts, shingling, permutations, seed):
-    factors, summands = minhash._permutations(permutations, seed)
+    factors, summands = minhash_signatures._permutations(permutations, seed)
     assert all(factor % 2 for factor in factors.tolist())
     for row, text in zip(sign(texts, shingling, permutations, seed), texts, strict=True):
         uppers = [value >> 32 for value in naive_hashes(text, shingling)]
@@ -69,7 +69,7 @@ def test_signatures_are_those_of_python(texts, shingling, permutations, seed):
 def test_slices_and_nulls_are_signed(texts, shingling):
     whole = sign(texts, shingling)
     array = pa.array(["skipped", None, *texts, None])
-    cut = minhash.signatures(buffers(array[1:]), shingling, permutations=8, seed=0)
+    cut = minhash_signatures.signatures(buffers(array[1:]), shingling, permutations=8, seed=0)
     assert cut[1:-1].tolist() == whole.tolist()
     assert cut[0, 0] == cut[-1, 0] == 0
 
@@ -120,7 +120,7 @@ def test_estimates_are_unbiased(similarity):
 @given(st.lists(st.lists(st.integers(0, 3), min_size=6, max_size=6), max_size=6))
 def test_band_keys_are_equal_if_and_only_if_the_bands_are(rows):
     minima = np.array(rows, np.uint32).reshape(len(rows), 6)
-    keys = minhash.band_keys(minima, 3)
+    keys = minhash_signatures.band_keys(minima, 3)
     bands = [(band, *row[2 * band : 2 * band + 2]) for row in rows for band in range(3)]
     flat = keys.ravel().tolist()
     assert keys.shape == (len(rows), 3)

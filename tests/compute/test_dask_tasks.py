@@ -12,7 +12,7 @@ from distributed import Client, Scheduler
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 from etl.compute.connect import raise_if_scheduler_lost
-from etl.compute.submit import compute_frame, map_unordered
+from etl.compute.dask_tasks import compute_frame, map_unordered
 from etl.errors import ClusterError, StageError, StorageError
 from tests.helpers.cluster import cluster
 

@@ -7,7 +7,7 @@ from distributed import Client
 from upath import UPath
 
 from etl.audit.lake_report import report
-from etl.audit.sample import sample
+from etl.audit.sample_documents import sample
 from etl.audit.trace import trace
 from etl.errors import TableError
 from etl.job.run import run

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from etl.kernels.bytes.utf8 import texts
-from etl.kernels.lines import c4
+from etl.kernels.lines import c4_cleaning
 from etl.kernels.words import spacy, spacy_tables
 from etl.kernels.words.uax29 import END, START
 
@@ -17,7 +17,7 @@ CITATION = re.compile(r"\[\d*\]|\[edit\]|\[citation needed\]")
 ENDS = {
     chr(point) for first, last in spacy_tables.SENTENCE_ENDS for point in range(first, last + 1)
 }
-RULES = c4.Rules(
+RULES = c4_cleaning.Rules(
     terminal=True, min_words=3, max_word_chars=20, javascript=True, policy=True, citations=True
 )
 
@@ -92,9 +92,9 @@ def sentences(line: str) -> int:
     return begun
 
 
-def cleaned(text: str, rules: c4.Rules) -> tuple[str, dict[str, int]]:
+def cleaned(text: str, rules: c4_cleaning.Rules) -> tuple[str, dict[str, int]]:
     """Return the lines that are kept, and the counts."""
-    counts = dict.fromkeys(c4.C4Counts._fields, 0)
+    counts = dict.fromkeys(c4_cleaning.C4Counts._fields, 0)
     kept = []
     for whole in text.splitlines():
         words = whole.split()
@@ -113,7 +113,7 @@ def cleaned(text: str, rules: c4.Rules) -> tuple[str, dict[str, int]]:
                 reason = "javascript_lines"
             else:
                 counts["brace_lines"] += "{" in line
-                if rules.policy and any(phrase in small for phrase in c4.POLICIES):
+                if rules.policy and any(phrase in small for phrase in c4_cleaning.POLICIES):
                     reason = "policy_lines"
         if reason is not None:
             counts[reason] += 1
@@ -123,10 +123,15 @@ def cleaned(text: str, rules: c4.Rules) -> tuple[str, dict[str, int]]:
     return "\n".join(kept).strip(), counts
 
 
-def clean(documents: list[str | None], rules: c4.Rules) -> list[tuple[str | None, dict[str, int]]]:
-    cleaned, counts, _ = c4.clean_pages(texts(pa.array(documents, pa.string())), rules)
+def clean(
+    documents: list[str | None], rules: c4_cleaning.Rules
+) -> list[tuple[str | None, dict[str, int]]]:
+    cleaned, counts, _ = c4_cleaning.clean_pages(texts(pa.array(documents, pa.string())), rules)
     columns = [column.tolist() for column in counts]
-    rows = [dict(zip(c4.C4Counts._fields, row, strict=True)) for row in zip(*columns, strict=True)]
+    rows = [
+        dict(zip(c4_cleaning.C4Counts._fields, row, strict=True))
+        for row in zip(*columns, strict=True)
+    ]
     return list(zip(cleaned.to_pylist(), rows, strict=True))
 
 
@@ -181,8 +186,8 @@ def test_full_stops_inside_words_are_handled(text):
 
 def test_nulls_slices_and_empty_columns_are_cleaned():
     column = pa.array(["skipped", None, "It is a line.", ""])[1:]
-    cleaned, counts, _ = c4.clean_pages(texts(column), RULES)
+    cleaned, counts, _ = c4_cleaning.clean_pages(texts(column), RULES)
     assert cleaned.to_pylist() == [None, "It is a line.", ""]
-    assert [len(column) for column in counts] == [3] * len(c4.C4Counts._fields)
-    cleaned, counts, _ = c4.clean_pages(texts(pa.array([], pa.string())), RULES)
+    assert [len(column) for column in counts] == [3] * len(c4_cleaning.C4Counts._fields)
+    cleaned, counts, _ = c4_cleaning.clean_pages(texts(pa.array([], pa.string())), RULES)
     assert len(cleaned) == len(counts.sentences) == 0

@@ -22,8 +22,8 @@ from etl import schemas, storage
 from etl.errors import SourceError
 from etl.sources import Source
 from etl.sources.batches import bound_batches
-from etl.sources.listing import list_splits, number_splits
-from etl.sources.read import count_records, read_split
+from etl.sources.list_splits import list_splits, number_splits
+from etl.sources.read_split import count_records, read_split
 from etl.sources.records import MAX_ROWS, make_raw_table, to_json
 
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from etl.errors import RecipeError
 from etl.sources import Source, Split
-from etl.sources.listing import list_splits
-from etl.sources.read import read_split
+from etl.sources.limit_and_share import take_part
+from etl.sources.list_splits import list_splits
+from etl.sources.read_split import read_split
 from etl.sources.spread import spread
-from etl.sources.trial import take_part
 
 
 def lines(count: int) -> str:

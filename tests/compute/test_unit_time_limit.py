@@ -12,8 +12,8 @@ import pytest
 from distributed import Client, Worker
 
 from etl.compute.cluster import Cluster
-from etl.compute.submit import map_unordered
-from etl.compute.time_limit import run_with_time_limit
+from etl.compute.dask_tasks import map_unordered
+from etl.compute.unit_time_limit import run_with_time_limit
 from etl.errors import LimitError
 from etl.job.run import run
 from etl.recipe.recipe import Recipe

@@ -7,7 +7,7 @@ from typing import Final
 from pydantic import BaseModel, ValidationError
 
 from etl.errors import RecipeError
-from etl.recipe.yaml_file import RecipeFile
+from etl.recipe.recipe_file import RecipeFile
 from etl.settings_files import validation_errors
 from etl.settings_files.validation_errors import Location, keys_of, names_of_model
 from etl.stages import STAGES

@@ -117,7 +117,7 @@ class JsonLines:
         self._waits = ExitStack()
 
     def __enter__(self) -> Self:
-        from etl.storage.time_limit import reporting_waits
+        from etl.storage.store_time_limit import reporting_waits
 
         self._waits.enter_context(reporting_waits(self.waiting))
         return self

@@ -19,7 +19,7 @@ from distributed.client import CancelledError
 
 from etl.compute.compile_log import send_compile_log
 from etl.compute.connect import raise_if_scheduler_lost
-from etl.compute.time_limit import run_with_time_limit
+from etl.compute.unit_time_limit import run_with_time_limit
 from etl.errors import LimitError, StageError, TokenlakeError
 
 _MIN_LIVE = 512  # live tasks; a wave costs the driver about 10 ms, however small it is

@@ -3,7 +3,7 @@
 import polars as pl
 import pytest
 
-from etl.audit.limits import FailedLimit, failed_limits, limits_of
+from etl.audit.rule_limits import FailedLimit, failed_limits, limits_of
 from etl.audit.tune.rejudge import stored_filters
 from etl.recipe.recipe import Recipe
 

@@ -16,7 +16,7 @@ from etl.dedup.paragraphs import find_repeated_passages
 from etl.dedup.stored_file_list import store_file_list
 from etl.lake.keys_table import KeyFile
 from etl.parquet.data_file import DataFile
-from etl.stages.dedup import DedupStage
+from etl.stages.dedup_base import DedupStage
 from etl.stages.dedup_exact import DedupExact
 from etl.stages.dedup_minhash import DedupMinhash
 from etl.stages.dedup_paragraphs import DedupParagraphs

@@ -10,11 +10,11 @@ from etl import storage
 from etl.errors import SourceError, StorageError, error_line
 from etl.schemas import RAW
 from etl.sources import batches
-from etl.sources.content import RowsDigest
+from etl.sources.content_digests import RowsDigest
 from etl.sources.formats import FORMATS
-from etl.sources.settings import Source
+from etl.sources.limit_and_share import take_part
+from etl.sources.source_settings import Source
 from etl.sources.split import Split
-from etl.sources.trial import take_part
 
 _FIRST_BYTES = 1 << 20  # of a batch of first records
 _HINT = "download the file again, set source.format if the extension is wrong, or leave it out"

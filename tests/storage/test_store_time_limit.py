@@ -7,10 +7,10 @@ import fsspec
 import pytest
 
 from etl import storage
-from etl.delta.external import open_external
+from etl.delta.delta_rs import open_external
 from etl.delta.table import Table
 from etl.errors import StorageError, TableError
-from etl.storage import time_limit
+from etl.storage import store_time_limit
 from tests.helpers.cli import start
 from tests.helpers.s3_proxy import always, faulty
 from tests.helpers.s3_server import new_environment
@@ -27,7 +27,7 @@ def endpoint(request, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     with silent_server(accepts=request.param) as endpoint:
         new_environment(endpoint, monkeypatch)
         monkeypatch.setenv("TOKENLAKE_STORE_TIMEOUT", "1")
-        monkeypatch.setattr(time_limit, "_FIRST_REPORT_SECONDS", 0.2)
+        monkeypatch.setattr(store_time_limit, "_FIRST_REPORT_SECONDS", 0.2)
         yield endpoint
 
 
@@ -69,7 +69,7 @@ def test_every_operation_names_the_endpoint_and_the_variable(
 ) -> None:
     reports: list[tuple[str, float]] = []
     with (
-        time_limit.reporting_waits(lambda *report: reports.append(report)),
+        store_time_limit.reporting_waits(lambda *report: reports.append(report)),
         pytest.raises(
             StorageError, match="did not answer within .* TOKENLAKE_STORE_TIMEOUT"
         ) as error,
@@ -103,11 +103,11 @@ def test_a_read_that_stalls_has_a_limit(
 def test_a_large_file_gets_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
     limits: list[float] = []
     monkeypatch.setattr(
-        time_limit, "with_time_limit", lambda url, operation, limit: limits.append(limit)
+        store_time_limit, "with_time_limit", lambda url, operation, limit: limits.append(limit)
     )
     memory = fsspec.filesystem("memory")
-    time_limit.call(memory, "pipe_file", "memory://a", b"", num_bytes=64 << 20)
-    time_limit.call(memory, "find", "memory://a", timeouts=10)
+    store_time_limit.call(memory, "pipe_file", "memory://a", b"", num_bytes=64 << 20)
+    store_time_limit.call(memory, "find", "memory://a", timeouts=10)
     assert limits == [60 + 64, 600]
 
 

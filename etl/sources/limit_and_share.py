@@ -7,7 +7,7 @@ from itertools import groupby
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from etl.sources.settings import Source
+from etl.sources.source_settings import Source
 from etl.sources.split import Split
 from etl.sources.spread import spread
 

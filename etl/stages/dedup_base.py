@@ -6,8 +6,8 @@ from typing import Any, ClassVar, TypeVar
 import pyarrow as pa
 
 from etl import schemas
+from etl.stages.against import Reference
 from etl.stages.base import Phase, Stage
-from etl.stages.reference_list import Reference
 from etl.storage.file_sets import FileSet
 
 AnyDedupStage = TypeVar("AnyDedupStage", bound="DedupStage")
@@ -17,7 +17,7 @@ class DedupStage(Stage):
     """A stage that compares all documents of a lake.
 
     The first pass stores the columns that documents are compared by. Once all documents are stored, the pass
-    of the stage (``etl.dedup.passes.PASSES``) writes rows of ``duplicates``.
+    of the stage (``etl.dedup.run_passes.PASSES``) writes rows of ``duplicates``.
     """
 
     phase: ClassVar[Phase] = "dedup"

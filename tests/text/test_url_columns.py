@@ -5,7 +5,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from etl.text import urls as addresses
+from etl.text import url_columns as addresses
 from etl.text.hosts import normalize_host
 from tests.helpers.naive_urls import known_to_both, naive_page, naive_parts, naive_words, urls
 

@@ -1,7 +1,7 @@
 """Every request to S3 is counted, with its bytes."""
 
 from etl import storage
-from etl.storage.usage import StoreUsage, store_usage
+from etl.storage.s3_request_counts import StoreUsage, store_usage
 
 
 def test_requests_to_s3_are_counted_by_the_classes_of_its_price_list(s3: str) -> None:

@@ -20,7 +20,7 @@ from etl.loader.batches.document_boundaries import Batch
 from etl.loader.fetch.file_cache import FileCache
 from etl.loader.fetch.selected_rows import TableRows
 from etl.loader.one_pass import Reader
-from etl.loader.order.best_fit import UnitWindows
+from etl.loader.order.best_fit_packing import UnitWindows
 from etl.loader.order.epoch import EpochPlan, EpochStream
 from etl.loader.order.unit_plan import UnitPlan
 from etl.loader.views.pinned_documents import PinnedTable, RowGroups
