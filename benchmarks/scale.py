@@ -252,7 +252,7 @@ def barrier(lake: str, count: int, workers: int) -> None:
         looked = sum(len(decisions.files(unit.source)) for unit in units)
         clock.tell("find the duplicates of each split")
         key_writer.update_keys(
-            client, documents, duplicates, lake=tables, describe=lambda *_, **__: lambda *_: None
+            client, documents, duplicates, reader=tables, describe=lambda *_, **__: lambda *_: None
         )
         clock.tell("write keys")
     print(

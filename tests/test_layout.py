@@ -289,6 +289,22 @@ def test_a_file_name_occurs_once() -> None:
     assert [modules for modules in paths.values() if len(modules) > 1] == []
 
 
+SHARED_CLASSES = {
+    "Split": "users of the loader divide a table into sides by it, and a source is cut into splits",
+}
+"""Names of two public classes, each with the reason."""
+
+
+def test_a_class_name_occurs_once() -> None:
+    """Except private classes, whose names start with ``_``: only their own file uses them."""
+    modules: dict[str, list[str]] = {}
+    for module, path in FILES.items():
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                modules.setdefault(node.name, []).append(module)
+    assert {name for name, found in modules.items() if len(found) > 1} == SHARED_CLASSES.keys()
+
+
 @pytest.mark.parametrize("folder", LINKS)
 def test_a_top_level_folder_is_linked_into_the_package(folder: str) -> None:
     link = ROOT / "etl" / folder

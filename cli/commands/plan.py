@@ -137,7 +137,7 @@ def lines(plan: "Plan") -> Iterator[str]:
         yield f"keys        will be written for {splits}"
     yield from (f"replaces    {uri}" for uri in sorted(plan.changed))
     yield from (f"unreadable  {error.where}: {error.what}" for error in plan.problems)
-    if plan.epoch is None:
+    if plan.lake_epoch is None:
         yield "epoch       its start was interrupted, will be finished"
     if not plan.has_work():
         yield "nothing to do"

@@ -62,7 +62,7 @@ def trace(
     wanted: dict[str, str | int] = {"id": id} if id is not None else {}
     if source is not None and row is not None:
         wanted = {"source": storage.normalize(source), "row": row}
-    tables = _Lake(storage.normalize(lake))
+    tables = _TraceableLake(storage.normalize(lake))
     traces = CardList(tables.trace(match) for match in find_rows(tables.documents, wanted))
     if not traces:
         raise tables.missing(wanted)
@@ -70,7 +70,7 @@ def trace(
     return traces
 
 
-class _Lake:
+class _TraceableLake:
     """The current tables of a lake, with the contents of their logs."""
 
     def __init__(self, url: str) -> None:

@@ -25,7 +25,7 @@ class PassInput:
     """What the passes of a run share."""
 
     client: Client
-    lake: DocumentReader
+    reader: DocumentReader
     files: StoredFileList  # all data files to compare, those of other lakes first
     settled: NDArray[np.int64]  # numbers of the decided files among those of the arrival, ascending
     keys: Sequence[KeyFile]  # with the keys of the files that are marked as keyed
@@ -33,7 +33,7 @@ class PassInput:
 
     def has_kind(self, kind: str) -> bool:
         """Return whether a stage of the recipe writes rows of a kind."""
-        return any(kind in stage.kinds for stage in self.lake.stages)
+        return any(kind in stage.kinds for stage in self.reader.stages)
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class PassResult:
         """Write the pairs, and return the result with their data files instead."""
         if self.pairs is None:
             return self
-        writer = PairWriter(inputs.files, inputs.lake, inputs.name)
+        writer = PairWriter(inputs.files, inputs.reader, inputs.name)
         written = writer.write(inputs.client, self.pairs)
         return replace(self, pairs=None, data_files=(*self.data_files, *written))
 

@@ -47,7 +47,7 @@ def pair_equal(inputs: PassInput, earlier: PassResult, *, kind: str) -> dd.DataF
     file_parts = task_batches(numbers, rows)
     hashes = inputs.files.frame(
         file_parts,
-        read=partial(_read_hashes, lake=inputs.lake),
+        read=partial(_read_hashes, reader=inputs.reader),
         meta=HASHES,
         label="dedup_exact-hashes",
     )
@@ -57,9 +57,9 @@ def pair_equal(inputs: PassInput, earlier: PassResult, *, kind: str) -> dd.DataF
     return hashes.map_partitions(pair, meta=PAIRS)
 
 
-def _read_hashes(file: NumberedFile, *, lake: DocumentReader) -> pd.DataFrame:
+def _read_hashes(file: NumberedFile, *, reader: DocumentReader) -> pd.DataFrame:
     """Return the hash, address and rank of each document that may be a keeper or a duplicate."""
-    table = lake.read_ranked(file, ["content_hash"])
+    table = reader.read_ranked(file, ["content_hash"])
     rows = np.asarray(table["row"].combine_chunks())
     words = halves(table["content_hash"].combine_chunks())
     return pd.DataFrame(

@@ -71,7 +71,7 @@ def update_keys(
     documents: Ledger,
     duplicates: Ledger,
     *,
-    lake: DocumentReader,
+    reader: DocumentReader,
     describe: DescribeKeys,
 ) -> None:
     """Write the missing keys of decided documents in one commit; merge data files if there are many."""
@@ -94,7 +94,7 @@ def update_keys(
             files = number_files(files_of(by_arrival(units), decisions, keyed=table.kinds_of))
             names = (ledger.key(unit.key) for unit in todo)
             name, stored = next(names), list_key_files(ledger.table)
-            data_files = write_keys(client, files, lake, stored, url=ledger.url, name=name)
+            data_files = write_keys(client, files, reader, stored, url=ledger.url, name=name)
             entries = [LedgerEntry(name, data_files), *map(LedgerEntry, names)]
             ledger.commit(entries, describe(_counts(todo, data_files), "append"), retry=False)
             merge_keys(client, ledger, describe(NO_COUNTS, "optimize"))
@@ -113,7 +113,7 @@ def _counts(units: Iterable[WorkUnit], data_files: Sequence[DataFile]) -> schema
 def write_keys(
     client: Client,
     files: Iterable[NumberedFile],
-    lake: DocumentReader,
+    reader: DocumentReader,
     stored: Sequence[KeyFile] = (),
     *,
     url: str,
@@ -124,7 +124,7 @@ def write_keys(
     All ``files`` are decided. The keys of those that are marked as keyed are in ``stored``. ``name`` is the
     prefix of the new files' names.
     """
-    source = _KeySource.of(lake)
+    source = _KeySource.of(reader)
     with store_file_list(files, url, name) as numbered:
         numbers, rows = numbered.chosen(lambda file: not file.keyed)
         keys = numbered.frame(
@@ -148,16 +148,18 @@ def write_keys(
 class _KeySource:
     """What keys are computed from: a lake, and the stages whose columns it has."""
 
-    lake: DocumentReader
+    reader: DocumentReader
     near: DedupMinhash | None
     cut: DedupParagraphs | None
 
     @classmethod
-    def of(cls, lake: DocumentReader) -> "_KeySource":
+    def of(cls, reader: DocumentReader) -> "_KeySource":
         """Return the source of the keys of a lake with these deduplication stages."""
-        stages = lake.stages
+        stages = reader.stages
         return cls(
-            lake, find_dedup_stage(stages, DedupMinhash), find_dedup_stage(stages, DedupParagraphs)
+            reader,
+            find_dedup_stage(stages, DedupMinhash),
+            find_dedup_stage(stages, DedupParagraphs),
         )
 
     @property
@@ -174,7 +176,7 @@ class _KeySource:
 
 def _read_keys(file: NumberedFile, *, source: _KeySource) -> pd.DataFrame:
     """Return the keys of a file's documents; ``kind`` is an index into ``KINDS``."""
-    table = source.lake.read(file, source.columns())
+    table = source.reader.read(file, source.columns())
     rows = np.asarray(table["row"].combine_chunks())
     hashes = halves(table["content_hash"].combine_chunks())
     parts = [_frame(hashes[:, 0], hashes[:, 1], rows, "exact")]
@@ -186,7 +188,7 @@ def _read_keys(file: NumberedFile, *, source: _KeySource) -> pd.DataFrame:
             _frame(bands, np.zeros_like(bands), np.repeat(signed, source.near.bands), "near")
         )
     if source.cut is not None:
-        units, short = units_of(table), source.lake.listed_rows(file, [schemas.SHORT])
+        units, short = units_of(table), source.reader.listed_rows(file, [schemas.SHORT])
         check = np.where(np.isin(units.rows, short), SHORT_CHECK, 0)
         needed = first_keys(units.hashes, units.rows, check)
         parts.append(_frame(units.hashes[needed], check[needed], units.rows[needed], "cut"))

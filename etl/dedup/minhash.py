@@ -87,7 +87,7 @@ def _similar_pairs(inputs: PassInput, stage: DedupMinhash, earlier: PassResult) 
     file_parts = task_batches(numbers, rows * stage.bands)
     bands = inputs.files.frame(
         file_parts,
-        read=partial(_read_bands, lake=inputs.lake, stage=stage),
+        read=partial(_read_bands, reader=inputs.reader, stage=stage),
         meta=_BANDS,
         label="dedup_minhash-bands",
     )
@@ -98,7 +98,7 @@ def _similar_pairs(inputs: PassInput, stage: DedupMinhash, earlier: PassResult) 
     many = min(4 * partitions, 1 + len(inputs.files) // FILES_PER_BUCKET, MAX_TASKS)
     buckets = 1 if partitions == 1 else many
     parts = min(_MAX_PARTS, 1 + int(rows.sum()) // (_ROWS_PER_PART * buckets), MAX_TASKS // buckets)
-    check = SimilarityCheck(inputs.files, inputs.lake, stage, parts, has_all=buckets == 1)
+    check = SimilarityCheck(inputs.files, inputs.reader, stage, parts, has_all=buckets == 1)
     signed = shuffle_by_value(pairs, "bucket", buckets).map_partitions(
         check.sign, meta=check.meta()
     )
@@ -116,9 +116,9 @@ def _similar_pairs(inputs: PassInput, stage: DedupMinhash, earlier: PassResult) 
     return compared.repartition(npartitions=1) if buckets == 1 else compared
 
 
-def _read_bands(file: NumberedFile, *, lake: DocumentReader, stage: DedupMinhash) -> pd.DataFrame:
+def _read_bands(file: NumberedFile, *, reader: DocumentReader, stage: DedupMinhash) -> pd.DataFrame:
     """Return the band keys of each document that may be a keeper or a duplicate."""
-    table = lake.read_ranked(file, ["signature"])
+    table = reader.read_ranked(file, ["signature"])
     table = table.filter(pc.is_valid(table["signature"]))
     rows = address(np.int64(file.number), np.asarray(table["row"].combine_chunks()))
     keys = keys_of_bands(stage, table["signature"].combine_chunks())

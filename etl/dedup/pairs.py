@@ -63,7 +63,7 @@ class PairWriter:
     """Partition task that writes pairs, one data file per group of neighbouring data files."""
 
     files: StoredFileList
-    lake: DocumentReader
+    reader: DocumentReader
     name: str  # prefix of the names of new data files
 
     def write(self, client: Client, pairs: dd.DataFrame) -> list[DataFile]:
@@ -87,7 +87,7 @@ class PairWriter:
         keeper_files = np.unique(file_of(pairs["keeper"].to_numpy()))
         keepers = self.files.fields(keeper_files, ["source", "lake"])
         for _, group in pairs.sort_values(["bucket", "document"]).groupby("bucket"):
-            url, schema = self.lake.duplicates, self.lake.duplicates_schema
+            url, schema = self.reader.duplicates, self.reader.duplicates_schema
             writer = DataFileWriter(url, schema, DUPLICATES.layout, name=self.name)
             numbers = file_of(group["document"].to_numpy())
             files = self.files.take(np.unique(numbers))
@@ -103,9 +103,9 @@ class PairWriter:
 
         ``keepers`` has, for each pair, the source and lake of its keeper's data file.
         """
-        ids = read_columns(self.lake.table_of(file), file.path, ["row", "id"])
+        ids = read_columns(self.reader.table_of(file), file.path, ["row", "id"])
         rows = pa.array(row_of(pairs["document"].to_numpy()))
-        size, schema = len(rows), self.lake.duplicates_schema
+        size, schema = len(rows), self.reader.duplicates_schema
         columns = {
             "source": pa.array([file.source] * size),
             "row": rows,

@@ -89,7 +89,7 @@ def find_repeated_passages(
     client = inputs.client
     units = client.persist(_shared_units(inputs, earlier))
     earlier = earlier.write(inputs)
-    write = _WriteRows(inputs.files, inputs.lake, stage, inputs.name, schemas.SHORT)
+    write = _WriteRows(inputs.files, inputs.reader, stage, inputs.name, schemas.SHORT)
     written = client.persist(_repeats(units, inputs.files).map_partitions(write, meta=_WRITTEN))
     short = written.map_partitions(_short_documents, meta=_SHORT)
     cut = _repeats(_leave_out_short(units, short), inputs.files).map_partitions(
@@ -104,17 +104,17 @@ def _shared_units(inputs: PassInput, earlier: PassResult) -> dd.DataFrame:
 
     Documents that earlier passes drop are left out.
     """
-    client, files, lake = inputs.client, inputs.files, inputs.lake
+    client, files, reader = inputs.client, inputs.files, inputs.reader
     stored = StoredKeys.of(inputs.keys, files, "cut")
     numbers, rows = files.chosen(lambda f: "cut" in f.kinds and "cut" not in f.keyed)
     file_parts = task_batches(numbers, rows * _UNITS_PER_ROW)
     counts = files.frame(
-        file_parts, read=partial(_count_units, lake=lake), meta=_COUNT, label="units-count"
+        file_parts, read=partial(_count_units, reader=reader), meta=_COUNT, label="units-count"
     )
     num_units = int(compute_frame(client, counts["units"].sum(), label="dedup_paragraphs"))
     units = files.frame(
         file_parts,
-        read=partial(_read_units, lake=lake),
+        read=partial(_read_units, reader=reader),
         meta=_UNITS,
         label="dedup_paragraphs-units",
     )
@@ -123,22 +123,22 @@ def _shared_units(inputs: PassInput, earlier: PassResult) -> dd.DataFrame:
     return units.map_partitions(_ShareUnits(stored), meta=_UNITS)
 
 
-def _count_units(file: NumberedFile, *, lake: DocumentReader) -> pd.DataFrame:
+def _count_units(file: NumberedFile, *, reader: DocumentReader) -> pd.DataFrame:
     """Return the number of units in a data file, read from its footer."""
-    with open_data_file(lake.table_of(file), file.path) as opened:
+    with open_data_file(reader.table_of(file), file.path) as opened:
         groups = [opened.footer.row_group(k) for k in range(opened.num_row_groups)]
     columns = [group.column(k) for group in groups for k in range(group.num_columns)]
     hashes = [column for column in columns if column.path_in_schema.startswith("unit_hashes.")]
     return pd.DataFrame({"units": [sum(column.num_values for column in hashes)]})
 
 
-def _read_units(file: NumberedFile, *, lake: DocumentReader) -> pd.DataFrame:
+def _read_units(file: NumberedFile, *, reader: DocumentReader) -> pd.DataFrame:
     """Return the units of a file that are compared, with the columns of ``_UNITS``."""
-    units = units_of(lake.read(file, ["unit_hashes"]))
+    units = units_of(reader.read(file, ["unit_hashes"]))
     documents = address(np.int64(file.number), units.rows)
     ordinals = units.ordinals
     if file.decided:
-        is_short = among(units.rows, lake.listed_rows(file, [schemas.SHORT]))
+        is_short = among(units.rows, reader.listed_rows(file, [schemas.SHORT]))
         ordinals = np.where(is_short, DECIDED_SHORT, DECIDED)
     return pd.DataFrame({"hash": units.hashes, "document": documents, "ordinal": ordinals})
 
@@ -289,7 +289,7 @@ class _WriteRows:
     """Partition task that writes rows of one kind, one data file per group of neighbouring data files."""
 
     files: StoredFileList
-    lake: DocumentReader
+    reader: DocumentReader
     stage: DedupParagraphs
     name: str  # prefix of the names of new data files
     kind: str  # CUT or SHORT
@@ -300,7 +300,7 @@ class _WriteRows:
         keeper_files = np.unique(file_of(repeats["keeper"].to_numpy()))
         sources = self.files.fields(keeper_files, ["source"])["source"]
         for _, group in repeats.groupby("bucket"):
-            url, schema = self.lake.duplicates, self.lake.duplicates_schema
+            url, schema = self.reader.duplicates, self.reader.duplicates_schema
             writer = DataFileWriter(url, schema, DUPLICATES.layout, name=self.name)
             numbers = file_of(group["document"].to_numpy())
             files = self.files.take(np.unique(numbers))
@@ -346,14 +346,14 @@ class _WriteRows:
             ),
             "cut_chars": pa.array(chars.cut),
         }
-        schema = self.lake.duplicates_schema
+        schema = self.reader.duplicates_schema
         rows = pa.table([columns[name] for name in schema.names], schema.names).cast(schema)
         return rows.filter(pa.array(is_of_kind))
 
     def _documents(self, file: NumberedFile, rows: NDArray[np.int64]) -> pa.Table:
         """Return ``row``, ``id`` and ``unit_chars`` of the given rows of a data file, in their order."""
         columns = ["row", "id", "unit_chars"]
-        table = read_columns(self.lake.table_of(file), file.path, columns)
+        table = read_columns(self.reader.table_of(file), file.path, columns)
         indices = pc.index_in(pa.array(rows), table["row"].combine_chunks())
         assert indices.null_count == 0, f"rows are missing from {file.path}"
         return table.take(indices)

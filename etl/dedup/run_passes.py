@@ -32,7 +32,7 @@ PASSES: Final[Mapping[type[DedupStage], DedupPass]] = {
 def find_duplicates(
     client: Client,
     files: Iterable[NumberedFile],
-    lake: DocumentReader,
+    reader: DocumentReader,
     *,
     name: str,
     keys: Sequence[KeyFile] = (),
@@ -42,11 +42,11 @@ def find_duplicates(
     Returns the new data files; ``name`` is the prefix of their names. ``keys`` are data files of the table
     ``keys`` with the keys of the ``files`` that are marked as keyed; the other files are read.
     """
-    with store_file_list(files, lake.duplicates, name) as stored:
+    with store_file_list(files, reader.duplicates, name) as stored:
         settled, _ = stored.chosen(lambda file: file.decided and not file.earlier)
-        inputs = PassInput(client, lake, stored, settled, keys, name)
+        inputs = PassInput(client, reader, stored, settled, keys, name)
         result = PassResult()
-        for stage in lake.stages:
+        for stage in reader.stages:
             result = PASSES[type(stage)](inputs, stage, result.hold(client))
         return list(result.write(inputs).data_files)
 

@@ -73,7 +73,7 @@ class SimilarityCheck:
     """Partition tasks that compare pairs; each reads the signatures or texts that it needs."""
 
     files: StoredFileList
-    lake: DocumentReader
+    reader: DocumentReader
     stage: DedupMinhash
     parts: int  # tasks that compare the texts of a partition of pairs
     has_all: bool  # whether there is only one partition of pairs
@@ -159,7 +159,7 @@ class SimilarityCheck:
         numbers = file_of(documents)
         for file in self.files.take(np.unique(numbers)):
             indices = np.flatnonzero(numbers == file.number)
-            column = self.lake.read_rows(file, row_of(documents[indices]), "signature")
+            column = self.reader.read_rows(file, row_of(documents[indices]), "signature")
             out[indices] = stage.numbers(column)
         return out
 
@@ -176,7 +176,7 @@ class SimilarityCheck:
         for file in self.files.take(np.unique(numbers)):
             of_file = wanted[numbers == file.number]
             rows = row_of(documents[of_file])
-            for table in self.lake.read_row_groups(file, rows, "text"):
+            for table in self.reader.read_row_groups(file, rows, "text"):
                 stored = np.asarray(table["row"].combine_chunks())
                 indices = np.minimum(np.searchsorted(rows, stored), len(rows) - 1)
                 chosen = np.flatnonzero(rows[indices] == stored)

@@ -25,7 +25,11 @@ def deduplicate(run: RunContext) -> None:
     _deduplicate(run)
     documents, duplicates = run.ledgers["documents"], run.ledgers["duplicates"]
     key_writer.update_keys(
-        run.job.client, documents, duplicates, lake=_lake(run), describe=run.commits.describe_keys
+        run.job.client,
+        documents,
+        duplicates,
+        reader=_reader(run),
+        describe=run.commits.describe_keys,
     )
 
 
@@ -51,12 +55,12 @@ def _deduplicate(run: RunContext) -> None:
         run.report(Progress("duplicates", 0, len(new), total_bytes=size))
         unit_keys = (ledger.key(unit.key) for unit in new)
         first_key = next(unit_keys)
-        keys, lake = KeysTable(ledger), _lake(run)
+        keys, reader = KeysTable(ledger), _reader(run)
         compared = ComparisonSet(
-            units, decisions, keys, run.plan.others, arrival=arrival, stages=lake.stages
+            units, decisions, keys, run.plan.others, arrival=arrival, stages=reader.stages
         )
         data_files = find_duplicates(
-            run.job.client, compared.files, lake, name=first_key, keys=compared.keys
+            run.job.client, compared.files, reader, name=first_key, keys=compared.keys
         )
         num_cut = count_cut(data_files)
         num_duplicates = sum(file.rows for file in data_files) - num_cut
@@ -89,6 +93,6 @@ def _deduplicate(run: RunContext) -> None:
         run.report(progress)
 
 
-def _lake(run: RunContext) -> DocumentReader:
+def _reader(run: RunContext) -> DocumentReader:
     documents, duplicates = run.ledgers["documents"].url, run.ledgers["duplicates"].url
     return DocumentReader(documents, duplicates, run.recipe.dedup_stages)

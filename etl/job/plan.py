@@ -14,11 +14,11 @@ from etl.dedup.reference_lakes import ReferenceLake, open_reference_lakes
 from etl.delta.moved_rows import Move
 from etl.errors import DamagedLogError, MismatchError, StorageError
 from etl.lake.commit_info import find_record
-from etl.lake.epochs import epoch_of, open_lake
 from etl.lake.held_tables import HeldTables
 from etl.lake.input_log import InputLog
 from etl.lake.keys_table import KeysTable
 from etl.lake.known_files import Comparison, identify_files
+from etl.lake.lake_epochs import all_ledgers, lake_epoch_of
 from etl.lake.ledger import Ledger
 from etl.lake.table_specs import SPECS
 from etl.lake.work_units import WorkUnit, kept_units, split_key
@@ -59,7 +59,7 @@ class Plan:
     """The work of one run of a recipe, as the lake was when the plan was made."""
 
     recipe: Recipe
-    epoch: int | None  # of the lake; None if the start of an epoch was interrupted
+    lake_epoch: int | None  # None if the start of an epoch was interrupted
     versions: Mapping[Step, int | None]  # of the tables, by step; None: does not exist
     begin: tuple[Step, ...]  # tables to create or rebuild
     splits: SpilledList[Split]  # splits to read
@@ -90,13 +90,13 @@ class Plan:
         return tuple(step for step in self.begin if self.versions[step] is not None)
 
     @property
-    def starts_epoch(self) -> bool:
+    def starts_lake_epoch(self) -> bool:
         """Whether the run drops rows first, or finishes what another process began to drop."""
-        return self.epoch is None or bool(self.rebuilt or self.changed)
+        return self.lake_epoch is None or bool(self.rebuilt or self.changed)
 
     def has_work(self) -> bool:
         """Return whether a run would change anything."""
-        is_interrupted = self.epoch is None
+        is_interrupted = self.lake_epoch is None
         is_due = is_interrupted or self.begin or self.changed or len(self.splits) or self.doubts
         return bool(is_due) or self.units != UnitsToDo()
 
@@ -142,7 +142,7 @@ def plan_work(
     program has changed the data of a table; and SourceError if the source matches no files.
     """
     others = open_reference_lakes(recipe)
-    lake = open_lake(str(recipe.lake), ledgers.values())
+    existing = all_ledgers(str(recipe.lake), ledgers.values())
     begin = _tables_to_begin(recipe, ledgers, rebuild=drops.rebuild)
     _check_missing_tables(recipe, ledgers, begin)
     _check_foreign_changes(recipe, ledgers, begin)
@@ -180,8 +180,8 @@ def plan_work(
     if changed and "duplicates" in ledgers:  # the replaced rows may be keepers of other files' rows
         begin = tuple(s for s in recipe.steps if s in begin or s != "documents")
     if changed or drops.rebuild:
-        _check_tables(recipe, lake)
-    for name, ledger in lake.items():
+        _check_tables(recipe, existing)
+    for name, ledger in existing.items():
         if ledger.table is not None:
             removes = name in begin or bool(changed) or SPECS[name].is_index
             ledger.table.check_writable(removes=removes)
@@ -189,7 +189,7 @@ def plan_work(
     problems = [error for stage in recipe.stages for error in stage.unreadable_files()]
     return Plan(
         recipe=recipe,
-        epoch=epoch_of(lake),
+        lake_epoch=lake_epoch_of(existing),
         versions={s: led.table.version if led.table else None for s, led in ledgers.items()},
         begin=begin,
         splits=todo,
@@ -249,9 +249,9 @@ def _check_foreign_changes(
                 )
 
 
-def _check_tables(recipe: Recipe, lake: Mapping[str, Ledger]) -> None:
+def _check_tables(recipe: Recipe, ledgers: Mapping[str, Ledger]) -> None:
     """Raise MismatchError if rows of tables that the recipe does not fill depend on the dropped rows."""
-    for name, ledger in lake.items():
+    for name, ledger in ledgers.items():
         spec = SPECS[name]
         if name not in recipe.steps and not (spec.is_index or spec.from_training):
             raise MismatchError(

@@ -1,6 +1,6 @@
 """Plan a run, and drop the rows of rebuilt tables and changed input files first.
 
-Rows are dropped in the commits that start an epoch of the lake (``etl.lake.epochs``). They succeed only on
+Commits that start an epoch of the lake (``etl.lake.lake_epochs``) drop the rows. They succeed only on
 the versions that were planned from. If another run commits at the same moment, all is planned again.
 """
 
@@ -16,9 +16,9 @@ from etl.compact_collections import SpilledList
 from etl.errors import ConflictError, DamagedLogError
 from etl.job.plan import Drops, Plan, open_ledgers, plan_work
 from etl.job.run_identity import RunIdentity
-from etl.lake.epochs import DescribeDrop, drop_all, open_lake, start_epoch
 from etl.lake.jobs import JobIdentity, hold_job
 from etl.lake.known_files import Comparison
+from etl.lake.lake_epochs import DescribeDrop, all_ledgers, drop_all, start_lake_epoch
 from etl.lake.ledger import Drop, Ledger
 from etl.lake.table_specs import SPECS
 from etl.lake.vacuums import refuse_during_vacuum
@@ -108,15 +108,15 @@ class Planner:
         """
         for attempt in range(_MAX_ATTEMPTS):
             plan = planned.plan
-            if not plan.starts_epoch:
+            if not plan.starts_lake_epoch:
                 return planned
-            if plan.epoch is None and not attempt:  # another process may be starting an epoch
+            if plan.lake_epoch is None and not attempt:  # another process may be starting an epoch
                 time.sleep(_PAUSE_SECONDS)
                 planned = self._plan()
                 continue
-            lake = open_lake(str(self.run.recipe.lake), planned.ledgers.values())
+            existing = all_ledgers(str(self.run.recipe.lake), planned.ledgers.values())
             try:
-                start_epoch(lake, find_drops(plan, lake), describe(planned))
+                start_lake_epoch(existing, find_drops(plan, existing), describe(planned))
             except ConflictError:  # what to drop may have changed
                 time.sleep(_PAUSE_SECONDS * random.random())  # noqa: S311 - so that one of two comes first
             else:
@@ -129,25 +129,25 @@ class Planner:
         )
 
 
-def find_drops(plan: Plan, lake: Mapping[str, Ledger]) -> dict[str, Drop]:
+def find_drops(plan: Plan, ledgers: Mapping[str, Ledger]) -> dict[str, Drop]:
     """Return what each table of a lake drops before a run; tables that do not occur drop nothing.
 
-    ``lake`` has the ledgers that the plan was made from, and those of the other tables.
+    ``ledgers`` are those that the plan was made from, and those of the other tables.
     """
     drops: dict[str, Drop] = {}
     for step in plan.rebuilt:
         spec = SPECS[step]
         # All documents that are there count as one arrival, so that they are decided together.
-        first = lake["documents"].open_arrival if step == "duplicates" else None
+        first = ledgers["documents"].open_arrival if step == "duplicates" else None
         schema = spec.schema(plan.recipe)
         drops[step] = Drop(rebuild=(schema, spec.layout), first_arrival=first)
     if plan.changed and "documents" not in drops:
-        documents = drop_sources(lake["documents"], plan.changed)
+        documents = drop_sources(ledgers["documents"], plan.changed)
         drops["documents"] = documents
-        if "tokens" in lake and "tokens" not in plan.begin:
-            tokens = lake["tokens"]
+        if "tokens" in ledgers and "tokens" not in plan.begin:
+            tokens = ledgers["tokens"]
             drops["tokens"] = drop_units(tokens, [tokens.key(key) for key in documents.keys])
-    for name, ledger in lake.items():
+    for name, ledger in ledgers.items():
         if SPECS[name].is_index and drops:
             drops[name] = drop_all(ledger)
     return drops

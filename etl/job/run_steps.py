@@ -24,8 +24,8 @@ from etl.job.run_tracker import RunTracker
 from etl.job.shipped_files import ship_files
 from etl.job.tally import Tally
 from etl.job.tokenize_step import tokenize_units
-from etl.lake.epochs import DescribeDrop
 from etl.lake.known_files import Comparison
+from etl.lake.lake_epochs import DescribeDrop
 from etl.lake.quarantine import Quarantine
 from etl.lake.table_specs import SPECS
 
@@ -105,7 +105,7 @@ def _run_steps(planner: Planner, context: RunContext) -> None:
     for step in reversed(plan.begin):
         spec = SPECS[step]
         schema = spec.schema(context.recipe)
-        context.ledgers[step].create(schema, spec.layout, epoch=plan.epoch or 0)
+        context.ledgers[step].create(schema, spec.layout, lake_epoch=plan.lake_epoch or 0)
     _read_files(planner, context)
     if "duplicates" in context.ledgers:
         with steady_workers(context.job.client):

@@ -23,7 +23,7 @@ Result = TypeVar("Result", BucketFile, SortedBucket)
 
 
 @dataclass(frozen=True)
-class Pass(Generic[Result]):
+class ShufflePass(Generic[Result]):
     """One pass: its name, its task, the folder of its notes, and the folder of the files it writes."""
 
     name: str
@@ -56,12 +56,12 @@ def note_name(name: str, number: int) -> str:
     return f"{name}-{number:08}.json"
 
 
-def split_pass(task: SplitFiles) -> Pass[BucketFile]:
+def split_pass(task: SplitFiles) -> ShufflePass[BucketFile]:
     """Return the first pass."""
-    return Pass("split", NotedTask(task, task.folder, "split"), parse_file, task.folder)
+    return ShufflePass("split", NotedTask(task, task.folder, "split"), parse_file, task.folder)
 
 
-def sort_pass(task: SortBucket) -> Pass[SortedBucket]:
+def sort_pass(task: SortBucket) -> ShufflePass[SortedBucket]:
     """Return the second pass."""
 
     def parse(fields: dict[str, Any]) -> SortedBucket:
@@ -69,12 +69,12 @@ def sort_pass(task: SortBucket) -> Pass[SortedBucket]:
             **{**fields, "files": tuple(DataFile(**file) for file in fields["files"])}
         )
 
-    return Pass("sort", NotedTask(task, task.folder, "sort"), parse, task.url)
+    return ShufflePass("sort", NotedTask(task, task.folder, "sort"), parse, task.url)
 
 
 def run_pass(
     job: ClusterJob,
-    work: Pass[Result],
+    work: ShufflePass[Result],
     units: Sequence[Any],
     on_progress: Callable[[Progress], None],
 ) -> list[Result]:
@@ -106,7 +106,7 @@ def run_pass(
     return [results[number] for number in range(len(units))]
 
 
-def _done(work: Pass[Result], count: int) -> dict[int, Result]:
+def _done(work: ShufflePass[Result], count: int) -> dict[int, Result]:
     """Return the results that an earlier run has noted, whose files still exist."""
     notes = _sizes(work.task.folder)
     numbers = [number for number in range(count) if note_name(work.name, number) in notes]

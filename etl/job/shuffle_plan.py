@@ -39,7 +39,7 @@ class InputData:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class ShufflePart:
     """The rows of ``tokens`` after one version and up to another, and how they are shuffled."""
 
     first: int  # the version whose rows the table has already; 0: none
@@ -53,7 +53,7 @@ class Part:
 class PlannedPart:
     """A part with its files, and the folder of its intermediate files."""
 
-    part: Part
+    part: ShufflePart
     files: tuple[InputData, ...]
     folder: str
 
@@ -117,7 +117,7 @@ def plan_part(
             return None
         size = 4 * sum(file.tokens for file in files)
         buckets = max(-(-size // bucket_bytes), 1)
-        part = Part(
+        part = ShufflePart(
             first=first, last=tokens.version, buckets=buckets, bucket_bytes=bucket_bytes, run=run
         )
         part = _store_plan(folder, part)
@@ -130,12 +130,12 @@ def _plan_uri(folder: str) -> str:
     return storage.join(folder, "plan.json")
 
 
-def _read_plan(folder: str) -> Part | None:
+def _read_plan(folder: str) -> ShufflePart | None:
     fields = checked_json.read(_plan_uri(folder), hint=f"delete {folder}")
-    return None if fields is None else Part(**fields)
+    return None if fields is None else ShufflePart(**fields)
 
 
-def _store_plan(folder: str, part: Part) -> Part:
+def _store_plan(folder: str, part: ShufflePart) -> ShufflePart:
     """Store a plan, unless a run that has begun at the same moment was faster; return the stored one."""
     uri = _plan_uri(folder)
     storage.create_if_absent(uri, checked_json.encode(uri, asdict(part)))
@@ -147,7 +147,7 @@ def _store_plan(folder: str, part: Part) -> Part:
     return stored
 
 
-def _is_vacuumed(tokens: Table, part: Part) -> bool:
+def _is_vacuumed(tokens: Table, part: ShufflePart) -> bool:
     return part.last < tokens.version and Table.open(tokens.url, part.last).is_vacuumed
 
 

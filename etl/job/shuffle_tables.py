@@ -7,7 +7,7 @@ from etl import storage
 from etl.delta.table import Table
 from etl.errors import MismatchError, TableError
 from etl.job.shuffle_plan import new_files
-from etl.lake.epochs import current_epoch
+from etl.lake.lake_epochs import current_lake_epoch
 from etl.lake.ledger import Ledger, find_ledger, open_ledger
 from etl.lake.open_table import find_table
 from etl.lake.shuffled_table import ShuffledTable, seed_of
@@ -35,7 +35,7 @@ class ShuffleTables:
                 where=lake,
                 hint="check the URL, and run a recipe that ends with `tokenize`",
             )
-        current_epoch(lake)  # raises if rows are being dropped
+        current_lake_epoch(lake)  # raises if rows are being dropped
         is_empty = next(table.files("path", by=()), None) is None
         no_rows = Ledger(table.url, fingerprint="", table=table) if is_empty else None
         tokens = find_ledger(table) or no_rows or open_ledger(table)
@@ -57,7 +57,7 @@ class ShuffleTables:
         """Return the newest versions; raise MismatchError if rows were dropped since these were opened."""
         self.tokens.refresh()
         shuffled = ShuffledTable(self.tokens, seed=self.shuffled.seed)
-        if not shuffled.fits or shuffled.ledger.epoch != self.tokens.epoch:
+        if not shuffled.fits or shuffled.ledger.lake_epoch != self.tokens.lake_epoch:
             raise self.tokens.other_epoch()
         return replace(self, shuffled=shuffled)
 

@@ -31,7 +31,7 @@ class KeysTable:
         )
         is_other = self.ledger.table is None or self.ledger.is_other_recipe
         self.fits = not is_other and self.ledger.foreign_changes() is None
-        self._epoch = duplicates.epoch
+        self._lake_epoch = duplicates.lake_epoch
 
     def create_or_rebuild(self, describe: Describe) -> None:
         """Create or rebuild the table; create a new KeysTable afterwards.
@@ -40,12 +40,12 @@ class KeysTable:
         lake is in another epoch than ``duplicates`` was when it was opened.
         """
         if self.ledger.table is None:
-            self.ledger.create(schemas.KEYS, KEYS.layout, epoch=self._epoch)
+            self.ledger.create(schemas.KEYS, KEYS.layout, lake_epoch=self._lake_epoch)
             return
-        if self.ledger.epoch != self._epoch:
+        if self.ledger.lake_epoch != self._lake_epoch:
             raise self.ledger.other_epoch()
         drop = Drop(rebuild=(schemas.KEYS, KEYS.layout))
-        self.ledger.drop(drop, describe, epoch=self._epoch)
+        self.ledger.drop(drop, describe, lake_epoch=self._lake_epoch)
 
     def has(self, unit: str) -> bool:
         """Return whether the table holds the keys of a unit of ``documents``, given the unit's key."""

@@ -107,7 +107,7 @@ class Ledger:
         self.fingerprint = fingerprint
         self.table: Table | None = None
         self.generation = 1
-        self.epoch = 0
+        self.lake_epoch = 0
         self._transactions = SetTransactions()
         table = find_table(url) if table is None else table
         if table is not None:
@@ -129,7 +129,7 @@ class Ledger:
             if foreign := tuple(foreign_commits(table.commits(after=before.version))):
                 raise ForeignChanges(commits=foreign).error(self.url)
             transactions = table.transactions()
-            if _epoch(transactions) != (self.generation, self.epoch):
+            if _epoch(transactions) != (self.generation, self.lake_epoch):
                 raise self.other_epoch()
             self.table, self._transactions = table, transactions
 
@@ -143,7 +143,7 @@ class Ledger:
 
     def _read(self, table: Table) -> None:
         self.table, self._transactions = table, table.transactions()
-        self.generation, self.epoch = _epoch(self._transactions)
+        self.generation, self.lake_epoch = _epoch(self._transactions)
         if table.is_remains:
             paths = (file["path"] for file in table.files("path", by=()))
             self._transactions.update({"live_files": _hash_paths(paths)})
@@ -214,15 +214,15 @@ class Ledger:
         for key in map(key_of, paths):
             yield merged.get(int63(key), [key]) if merged else [key]
 
-    def create(self, schema: pa.Schema, layout: Layout, *, epoch: int = 0) -> None:
+    def create(self, schema: pa.Schema, layout: Layout, *, lake_epoch: int = 0) -> None:
         """Create the table, in the epoch of its lake; another run may do so at the same time.
 
         Raises MismatchError if another recipe does, or if that run is in another epoch.
         """
-        state = {"generation": 1, "recipe": int63(self.fingerprint), "epoch": epoch}
+        state = {"generation": 1, "recipe": int63(self.fingerprint), "epoch": lake_epoch}
         table = Table.create(self.url, schema, layout, transactions=state)
         self._read(table)
-        if self.is_other_recipe or self.epoch != epoch:  # another run was faster
+        if self.is_other_recipe or self.lake_epoch != lake_epoch:  # another run was faster
             raise MismatchError("another run has just created this table", where=self.url)
 
     def commit(
@@ -278,8 +278,8 @@ class Ledger:
         """
         self._commit([], {"arrival": self.open_arrival + 1}, describe([], self.generation))
 
-    def drop(self, drop: Drop, describe: Describe, *, epoch: int) -> None:
-        """Drop rows and start an epoch in one commit; ``epoch`` is its number.
+    def drop(self, drop: Drop, describe: Describe, *, lake_epoch: int) -> None:
+        """Drop rows and start an epoch in one commit; ``lake_epoch`` is its number.
 
         Raises ConflictError if any commit came since the ledger was opened or refreshed: what to drop must be
         determined again.
@@ -291,7 +291,7 @@ class Ledger:
         transactions |= {
             entry.key: self.arrival_of(entry.key) or self.open_arrival for entry in drop.add
         }
-        transactions |= {"epoch": epoch, "generation": generation}
+        transactions |= {"epoch": lake_epoch, "generation": generation}
         if self.table is not None and self.table.is_remains and not drop.is_void:
             transactions["recipe"] = int63(self.fingerprint)
         if (
@@ -315,7 +315,7 @@ class Ledger:
             remove=sorted(drop.paths),
             overwrite=drop.rebuild,
         )
-        self.generation, self.epoch = generation, epoch
+        self.generation, self.lake_epoch = generation, lake_epoch
 
     def rewrite(self, rewrites: Sequence[Rewrite], describe: Describe) -> list[Rewrite]:
         """Commit rewrites in one step, and return those that were committed.

@@ -35,7 +35,7 @@ class ShuffledTable:
         is_other = self.ledger.table is None or self.ledger.is_other_recipe
         self.fits = not is_other and self.ledger.foreign_changes() is None
         self.seed = seed
-        self._epoch = tokens.epoch
+        self._lake_epoch = tokens.lake_epoch
 
     def part_key(self, version: int) -> str:
         """Return the key of the part that follows a version of ``tokens``."""
@@ -61,9 +61,9 @@ class ShuffledTable:
     def create(self) -> None:
         """Create the table unless it exists; raise MismatchError if that is in another epoch."""
         if self.ledger.table is None:
-            self.ledger.create(schemas.TOKENS, SHUFFLED.layout, epoch=self._epoch)
+            self.ledger.create(schemas.TOKENS, SHUFFLED.layout, lake_epoch=self._lake_epoch)
             self.fits = True
-        elif self.ledger.epoch != self._epoch:
+        elif self.ledger.lake_epoch != self._lake_epoch:
             raise self.ledger.other_epoch()
 
     def drop(self, describe: Describe) -> None:
@@ -72,7 +72,7 @@ class ShuffledTable:
         Raises ConflictError if any commit came since the table was opened.
         """
         drop = Drop(rebuild=(schemas.TOKENS, SHUFFLED.layout))
-        self.ledger.drop(drop, describe, epoch=self._epoch)
+        self.ledger.drop(drop, describe, lake_epoch=self._lake_epoch)
         self.fits = True
 
 

@@ -24,8 +24,8 @@ from etl import schemas, storage
 from etl.delta.table import Table
 from etl.errors import ConflictError, LoaderError, TokenlakeError
 from etl.lake.commit_info import read_record
-from etl.lake.epochs import current_epoch
 from etl.lake.jobs import Job, JobIdentity, hold_job
+from etl.lake.lake_epochs import current_lake_epoch
 from etl.lake.ledger import Ledger
 from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.lineage_record import Change, Origin
@@ -244,10 +244,10 @@ class _Target:
     def open(self) -> None:
         """Open the newest version of the table; create it if it does not exist."""
         url = storage.join(self.report.lake, LOSSES.name)
-        epoch = current_epoch(self.report.lake)
+        lake_epoch = current_lake_epoch(self.report.lake)
         self.ledger = Ledger(url, fingerprint=FINGERPRINT)
         if self.ledger.table is None:
-            self.ledger.create(schemas.LOSSES, LOSSES.layout, epoch=epoch)
+            self.ledger.create(schemas.LOSSES, LOSSES.layout, lake_epoch=lake_epoch)
         if (changes := self.ledger.foreign_changes()) is not None:
             raise changes.error(url)
 

@@ -6,7 +6,7 @@ they exist.
 
 `etl verify` names the damaged data files. Repair undoes the units of work behind them and all that was
 derived from these units (``undo_units``). The next run reads, deduplicates and tokenizes only these units.
-The table ``keys`` is rebuilt. A repair starts an epoch of the lake: see ``etl.lake.epochs``.
+The table ``keys`` is rebuilt. A repair starts an epoch of the lake: see ``etl.lake.lake_epochs``.
 
 The next run restores the same rows and decisions if the recipe's libraries have not changed: documents keep
 their arrival.

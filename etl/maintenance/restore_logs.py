@@ -15,9 +15,9 @@ from etl.audit.verify.log_checks import Logs
 from etl.compact_collections import PackedKeySet
 from etl.delta.log_damage import LogDamage, open_remains, remove_log, set_aside
 from etl.delta.table import Table
-from etl.lake.epochs import drop_all, open_lake, start_epoch
 from etl.lake.finished_versions import forget_finished
 from etl.lake.jobs import Job
+from etl.lake.lake_epochs import all_ledgers, drop_all, start_lake_epoch
 from etl.lake.ledger import Drop, Ledger
 from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.lineage_record import Change, Origin
@@ -47,7 +47,7 @@ def restore_logs(lake: str, logs: Logs, job: Job) -> None:
     if not damaged:
         return
     sound = (_ledger(name, table, logs) for name, table in logs.tables.items())
-    ledgers = open_lake(lake, [*sound, *damaged.values()])
+    ledgers = all_ledgers(lake, [*sound, *damaged.values()])
     drops = {}
     if "documents" in damaged and "duplicates" in ledgers:  # it may have lost that an arrival ended
         decided = ledgers["duplicates"].newest_arrival()
@@ -57,7 +57,7 @@ def restore_logs(lake: str, logs: Logs, job: Job) -> None:
             drops[name] = drop_all(ledger)
         elif "documents" in damaged and name != "documents" and not SPECS[name].from_training:
             drops[name] = _drop_lost_units(ledger, damaged["documents"])
-    start_epoch(ledgers, drops, partial(_describe, logs, job))
+    start_lake_epoch(ledgers, drops, partial(_describe, logs, job))
 
 
 def _open(name: str, log: LogDamage, logs: Logs, recipe: Recipe) -> Ledger:

@@ -27,9 +27,9 @@ from etl.delta.added_files import read_added_files
 from etl.delta.table import Table
 from etl.errors import TableError
 from etl.lake import releases
-from etl.lake.epochs import drop_all, open_lake, start_epoch
 from etl.lake.input_locations import find_input
 from etl.lake.jobs import Job
+from etl.lake.lake_epochs import all_ledgers, drop_all, start_lake_epoch
 from etl.lake.ledger import Drop, Ledger, find_ledger, key_of
 from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.lineage_record import Change, num_files
@@ -116,7 +116,7 @@ class Undo:
         self.left: list[UnrepairedProblem] = []
         self._damaged: list[Problem] = []
         self._missing: set[str] = set()  # table/path
-        self._lake: dict[str, Ledger] = {}
+        self._ledgers: dict[str, Ledger] = {}
         if is_foreign or any(problem.file is not None for problem in problems):
             self._open(lake)
         # Rows of a table that no recipe has made cannot be made again.
@@ -139,12 +139,12 @@ class Undo:
     def commit(self, job: Job) -> None:
         """Undo the units in each table."""
         drops = {name: self._drop(name) for name, undo in self.tables.items() if undo.has_any}
-        start_epoch(self._lake, drops, partial(self._describe, job))
+        start_lake_epoch(self._ledgers, drops, partial(self._describe, job))
 
     def _open(self, lake: str) -> None:
         tables = open_tables(lake)
         self.tables = {name: _TableUndo.of(table) for name, table in tables.items()}
-        self._lake = open_lake(lake, (undo.ledger for undo in self.tables.values()))
+        self._ledgers = all_ledgers(lake, (undo.ledger for undo in self.tables.values()))
         inputs = live_inputs(read_versions(tables["documents"]))
         self._inputs, self._recorded = inputs.files(), inputs.recorded
         self._units = {unit.key: unit for unit in kept_units(self.tables["documents"].table)}

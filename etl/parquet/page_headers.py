@@ -47,7 +47,7 @@ def parse_page_header(data: bytes | memoryview) -> PageHeader:
             thrift.decode_integer(values),
             thrift.decode_integer(crc) & _UINT32 if crc else None,
         )
-    reader = thrift.Reader(bytes(data))
+    reader = thrift.ThriftReader(bytes(data))
     try:
         header = reader.numbers((_DATA_PAGE,))
         page = header[_DATA_PAGE] if header[_TYPE] == _V1 else {}

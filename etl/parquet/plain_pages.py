@@ -62,7 +62,7 @@ class _Zstd(threading.local):
 _CODECS = (None, _ArrowCodec("lz4_raw"), _Zstd(), _ArrowCodec("snappy"))
 
 
-class Chunk(NamedTuple):
+class PlainChunk(NamedTuple):
     """The place of a column of a row group in its file, if its pages can be read here."""
 
     start: int
@@ -71,7 +71,7 @@ class Chunk(NamedTuple):
     codec: int  # see ``_CODECS``
 
 
-def plain_chunk(column: Any) -> Chunk | None:
+def plain_chunk(column: Any) -> PlainChunk | None:
     """Return the place of a pq.ColumnChunkMetaData, or None unless its values are int32 in encoding PLAIN."""
     if (
         column.physical_type != "INT32"
@@ -80,7 +80,7 @@ def plain_chunk(column: Any) -> Chunk | None:
         or not set(column.encodings) <= {"PLAIN", "RLE", "BIT_PACKED"}
     ):
         return None
-    return Chunk(
+    return PlainChunk(
         column.data_page_offset,
         column.total_compressed_size,
         column.total_uncompressed_size,
@@ -112,7 +112,7 @@ class Pages:
     """The pages of a plain chunk, from front to back: int32 in lists, or int32 without nulls."""
 
     def __init__(
-        self, read: Read, chunk: Chunk, *, of_lists: bool = True, marks: Marks | None = None
+        self, read: Read, chunk: PlainChunk, *, of_lists: bool = True, marks: Marks | None = None
     ) -> None:
         self._read = read
         self._chunk = chunk

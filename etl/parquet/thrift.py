@@ -21,7 +21,7 @@ def decode_integer(varint: bytes) -> int:
     return (value >> 1) ^ -(value & 1)
 
 
-class Reader:
+class ThriftReader:
     """A position in bytes at which structures are read."""
 
     __slots__ = ("_data", "_depth", "position")

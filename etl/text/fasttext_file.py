@@ -26,7 +26,7 @@ from etl.kernels.fasttext.model import (
     FACTORS,
     KEY_BYTES,
     Model,
-    Settings,
+    ModelSettings,
     Vectors,
     Vocabulary,
     aligned_zeros,
@@ -139,7 +139,7 @@ def _parse(file: _Reader) -> ModelFile:
         len(weights) == num_labels, f"it has {len(weights)} rows of weights for {num_labels} labels"
     )
     _check(file.at == len(file.data), f"{len(file.data) - file.at} bytes follow the model")
-    numbers = Settings(
+    numbers = ModelSettings(
         dimension=settings.dimension,
         num_words=num_words,
         end=_find_end(file.data, starts, ends),

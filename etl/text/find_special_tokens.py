@@ -25,7 +25,7 @@ _MAX_STRINGS: Final = 1000  # in one regular expression: RE2 refuses to compile 
 _FEW_STRINGS: Final = 32  # chosen here: a pattern of so few is as fast as a pattern of one
 
 
-class SpecialTokens:
+class SpecialTokenFinder:
     """The special tokens of a tokenizer."""
 
     def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
@@ -62,7 +62,7 @@ class SpecialTokens:
 
 
 @lru_cache(maxsize=2)
-def read_special_tokens(data: bytes) -> SpecialTokens:
+def read_special_tokens(data: bytes) -> SpecialTokenFinder:
     """Return the special tokens of a tokenizer.json, without loading its vocabulary.
 
     Raises ValueError if it is not a tokenizer.json.
@@ -73,7 +73,9 @@ def read_special_tokens(data: bytes) -> SpecialTokens:
     model = {"type": "WordLevel", "vocab": {}, "unk_token": ""}
     kept = {name: parts.get(name) for name in ("version", "added_tokens", "normalizer")}
     try:
-        return SpecialTokens(tokenizers.Tokenizer.from_str(json.dumps({**kept, "model": model})))
+        return SpecialTokenFinder(
+            tokenizers.Tokenizer.from_str(json.dumps({**kept, "model": model}))
+        )
     except Exception as error:  # tokenizers raises no narrower type
         raise ValueError(str(error)) from error
 

@@ -34,7 +34,7 @@ import tokenizers
 
 from etl.errors import TokenizerError
 from etl.schemas import TOKENS
-from etl.text.find_special_tokens import SpecialTokens
+from etl.text.find_special_tokens import SpecialTokenFinder
 
 LISTS = TOKENS.field("tokens").type
 """The type of a column of token ids: list<element: int32 not null>."""
@@ -98,7 +98,7 @@ class TokenizerEngine:
         Raises TokenizerError if ``tokenizers`` cannot read it or if its ids are random.
         """
         self.reference = _load_reference(data)
-        self.special = SpecialTokens(self.reference)
+        self.special = SpecialTokenFinder(self.reference)
         self._special_as_text = special_as_text
         self._data = data
         self._max_cache_bytes = max_cache_bytes

@@ -271,11 +271,11 @@ class _DieOnce:
         self._marker = marker
         self._read = job._read_units
 
-    def __call__(self, file: NumberedFile, *, lake: DocumentReader) -> pd.DataFrame:
+    def __call__(self, file: NumberedFile, *, reader: DocumentReader) -> pd.DataFrame:
         if file.number == 5 and not self._marker.exists():
             self._marker.touch()
             os.kill(os.getpid(), signal.SIGKILL)
-        return self._read(file, lake=lake)
+        return self._read(file, reader=reader)
 
 
 @pytest.mark.slow  # the shuffle restarts: 20 s and more

@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable
 
 from etl.delta.table import Table
-from etl.lake.epochs import drop_all, open_lake, start_epoch
+from etl.lake.lake_epochs import all_ledgers, drop_all, start_lake_epoch
 from etl.lake.ledger import Drop, find_ledger
 from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.table_specs import DUPLICATES
@@ -37,7 +37,7 @@ def corpus(rng: random.Random, size: int) -> list[Record]:
 
 def forget(recipe: Recipe, is_forgotten: Callable[[str], bool], *, with_keys: bool) -> None:
     """Drop the decisions on the rows of some sources, and the keys, as a repair does."""
-    lake = open_lake(str(recipe.lake))
+    lake = all_ledgers(str(recipe.lake))
     duplicates = find_ledger(Table.open(recipe.table_url("duplicates")))
     documents = Table.open(recipe.table_url("documents"))
     assert duplicates is not None
@@ -52,4 +52,4 @@ def forget(recipe: Recipe, is_forgotten: Callable[[str], bool], *, with_keys: bo
     drops = {"duplicates": Drop(paths=paths, keys=keys, add=[LedgerEntry(name, writer.close())])}
     if with_keys:
         drops["keys"] = drop_all(lake["keys"])
-    start_epoch({**lake, "duplicates": duplicates}, drops, lambda *_: None)
+    start_lake_epoch({**lake, "duplicates": duplicates}, drops, lambda *_: None)

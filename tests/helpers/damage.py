@@ -43,7 +43,7 @@ def commit_damage(
     """Add and remove data files as a faulty release would do, and not as another program."""
     ledger = Ledger(table.url, fingerprint="f" * 64, table=table)
     entries = [LedgerEntry(key_of(file.path), [file]) for file in add]
-    ledger.drop(Drop(add=entries, paths=remove), lambda *_: None, epoch=ledger.epoch)
+    ledger.drop(Drop(add=entries, paths=remove), lambda *_: None, lake_epoch=ledger.lake_epoch)
 
 
 def rewrite(

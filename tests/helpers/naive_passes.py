@@ -45,9 +45,9 @@ class NaivePasses:
     """The passes over one list of files, with the pairs found so far."""
 
     def __init__(
-        self, files: StoredFileList, lake: DocumentReader, keys: Sequence[KeyFile], name: str
+        self, files: StoredFileList, reader: DocumentReader, keys: Sequence[KeyFile], name: str
     ) -> None:
-        self._files, self._lake, self._name = files, lake, name
+        self._files, self._reader, self._name = files, reader, name
         self._numbered = list(files)
         self._settled = files.chosen(lambda file: file.decided and not file.earlier)[0]
         self._keys = keys
@@ -56,8 +56,8 @@ class NaivePasses:
 
     def run(self) -> None:
         """Run the passes of all stages; write their decisions."""
-        kinds = {kind for stage in self._lake.stages for kind in stage.kinds}
-        for stage in self._lake.stages:
+        kinds = {kind for stage in self._reader.stages for kind in stage.kinds}
+        for stage in self._reader.stages:
             if isinstance(stage, DedupExact):
                 self._exact("exact")
             elif isinstance(stage, DedupMinhash):
@@ -66,7 +66,7 @@ class NaivePasses:
                 self._near(stage)
             elif isinstance(stage, DedupParagraphs):
                 self._cut(stage)
-        writer = PairWriter(self._files, self._lake, self._name)
+        writer = PairWriter(self._files, self._reader, self._name)
         self.written.append(writer(_with_buckets(self._pairs)))
 
     def _join(self, pairs: pd.DataFrame) -> None:
@@ -77,7 +77,7 @@ class NaivePasses:
     ) -> pd.DataFrame:
         """Return what a pass reads of the files without stored keys, without the dropped documents."""
         files = [f for f in self._numbered if kind in f.kinds and kind not in f.keyed]
-        frame = pd.concat([read(file, lake=self._lake, **settings) for file in files])
+        frame = pd.concat([read(file, reader=self._reader, **settings) for file in files])
         return frame[~frame[column].isin(self._pairs["document"])]
 
     def _stored(self, kind: Kind) -> StoredKeys:
@@ -91,7 +91,7 @@ class NaivePasses:
     def _near(self, stage: DedupMinhash) -> None:
         bands = self._read("near", minhash._read_bands, "address", stage=stage)
         candidates = minhash._PairCandidates(self._stored("near"), self._settled)(bands)
-        check = SimilarityCheck(self._files, self._lake, stage, 1, has_all=True)
+        check = SimilarityCheck(self._files, self._reader, stage, 1, has_all=True)
         similar = check.estimate(check.sign(candidates))
         if stage.verify != "estimate":
             similar = check.compare_texts(similar, 0)
@@ -101,7 +101,7 @@ class NaivePasses:
         units = self._read("cut", paragraphs._read_units, "document")
         units = paragraphs._ShareUnits(self._stored("cut"))(units)
         write = paragraphs._WriteRows(
-            self._files, self._lake, stage, self._name, kind=schemas.SHORT
+            self._files, self._reader, stage, self._name, kind=schemas.SHORT
         )
         self.written.append(write(paragraphs.repeats_of(units)))
         short = np.frombuffer(self.written[-1]["short"][0], np.int64)
@@ -119,21 +119,21 @@ def checked(find_duplicates: FindDuplicates, found: list[int]) -> FindDuplicates
     def find(
         client: Client,
         files: Iterable[NumberedFile],
-        lake: DocumentReader,
+        reader: DocumentReader,
         *,
         name: str,
         keys: Sequence[KeyFile] = (),
     ) -> list[DataFile]:
-        data_files = find_duplicates(client, files, lake, name=name, keys=keys)
-        with store_file_list(files, lake.duplicates, "e" * 32) as stored:
-            naive = NaivePasses(stored, lake, keys, "e" * 32)
+        data_files = find_duplicates(client, files, reader, name=name, keys=keys)
+        with store_file_list(files, reader.duplicates, "e" * 32) as stored:
+            naive = NaivePasses(stored, reader, keys, "e" * 32)
             naive.run()
         expected = [file for frame in naive.written for file in _data_files(frame)]
-        rows = _rows(lake, data_files)
-        assert rows == _rows(lake, expected)
+        rows = _rows(reader, data_files)
+        assert rows == _rows(reader, expected)
         assert sum(file.rows for file in data_files) == len(rows)
         for file in expected:
-            storage.remove(storage.join(lake.duplicates, file.path))
+            storage.remove(storage.join(reader.duplicates, file.path))
         found.append(len(rows))
         return data_files
 
@@ -144,10 +144,10 @@ def _data_files(written: pd.DataFrame) -> list[DataFile]:
     return [DataFile(**fields) for text in written["data_files"] for fields in json.loads(text)]
 
 
-def _rows(lake: DocumentReader, data_files: Sequence[DataFile]) -> list[str]:
+def _rows(reader: DocumentReader, data_files: Sequence[DataFile]) -> list[str]:
     """Return all values of all rows, in an order that does not depend on the files."""
     found: list[str] = []
     for data_file in data_files:
-        with storage.open_input(storage.join(lake.duplicates, data_file.path)) as source:
+        with storage.open_input(storage.join(reader.duplicates, data_file.path)) as source:
             found += map(str, pq.read_table(source).to_pylist())
     return sorted(found)

@@ -29,7 +29,7 @@ def find_equal_titles(inputs: PassInput, _stage: DedupTitle, earlier: PassResult
     file_parts = task_batches(numbers, rows)
     titles = inputs.files.frame(
         file_parts,
-        read=partial(_read_titles, lake=inputs.lake),
+        read=partial(_read_titles, reader=inputs.reader),
         meta=_TITLES,
         label="dedup_title",
     )
@@ -57,8 +57,8 @@ def _pair_equal_titles(titles: pd.DataFrame, *, settled: NDArray[np.int64]) -> p
     )
 
 
-def _read_titles(file: NumberedFile, *, lake: DocumentReader) -> pd.DataFrame:
-    table = lake.read_ranked(file, ["title_hash"])
+def _read_titles(file: NumberedFile, *, reader: DocumentReader) -> pd.DataFrame:
+    table = reader.read_ranked(file, ["title_hash"])
     rows = np.asarray(table["row"].combine_chunks())
     return pd.DataFrame(
         {

@@ -161,18 +161,18 @@ def test_a_run_that_commits_while_an_epoch_starts_makes_it_start_again(
     run(small, cluster=client)
     write(folder_of(small), "b", TEXTS["new"])
     late = make_plan(small, Drops(replace_changed=True))
-    assert late.starts_epoch
-    start = epochs.start_epoch
+    assert late.starts_lake_epoch
+    start = epochs.start_lake_epoch
     calls: list[object] = []
 
     def commit_first(*args: object) -> None:
         if not calls:
             ledger = Ledger(small.table_url("tokens"), fingerprint=small.fingerprint("tokens"))
-            ledger.drop(Drop(), lambda *_: None, epoch=ledger.epoch)
+            ledger.drop(Drop(), lambda *_: None, lake_epoch=ledger.lake_epoch)
         calls.append(args)
         start(*args)
 
-    monkeypatch.setattr("etl.job.planner.start_epoch", commit_first)
+    monkeypatch.setattr("etl.job.planner.start_lake_epoch", commit_first)
     assert run(small, cluster=client, replace_changed=True).ok
     assert len(calls) == 2
     check(small, client, TEXTS["a"] + TEXTS["new"] + TEXTS["c"])

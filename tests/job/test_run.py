@@ -32,8 +32,8 @@ from etl.job.run_tracker import RunTracker
 from etl.job.shipped_files import ShippedFiles
 from etl.job.tally import Tally
 from etl.lake.commit_info import fields_of
-from etl.lake.epochs import epoch_of, open_lake
 from etl.lake.keys_table import KeysTable
+from etl.lake.lake_epochs import all_ledgers, lake_epoch_of
 from etl.lake.ledger import Ledger
 from etl.lake.quarantine import Quarantine
 from etl.lake.table_specs import SPECS
@@ -120,12 +120,12 @@ def test_a_run_without_other_work_finishes_an_interrupted_epoch(
     """Another job has created a table in the epoch that it knew, and a new one had begun."""
     run(recipe, cluster=client)
     losses = Ledger(recipe.table_url("losses"), fingerprint="0" * 64)
-    losses.create(LOSSES, SPECS["losses"].layout, epoch=7)
+    losses.create(LOSSES, SPECS["losses"].layout, lake_epoch=7)
     plan = make_plan(recipe)
     assert plan.has_work()
     assert "epoch       its start was interrupted, will be finished" in lines(plan)
     assert run(recipe, cluster=client).rows == 0
-    assert epoch_of(open_lake(str(recipe.lake))) == 8
+    assert lake_epoch_of(all_ledgers(str(recipe.lake))) == 8
     assert not make_plan(recipe).has_work()
 
 

@@ -28,8 +28,8 @@ from etl.job.progress import Progress
 from etl.job.run import run
 from etl.job.shuffle import ShuffleReport, ShuffleSettings, shuffle
 from etl.job.shuffle_tasks import SortBucket, SplitFiles
-from etl.lake.epochs import open_lake, start_epoch
 from etl.lake.jobs import JobIdentity, hold_job
+from etl.lake.lake_epochs import all_ledgers, start_lake_epoch
 from etl.lake.ledger import Drop
 from etl.lake.lineage_record import Change
 from etl.lake.random_keys import random_keys
@@ -327,11 +327,11 @@ def test_a_shuffle_ends_if_rows_are_dropped_meanwhile(client: Client, place: UPa
     add_tokens(str(place), SMALL)
 
     def start(_: Progress) -> None:
-        lake = open_lake(str(place))
-        if not lake["tokens"].epoch:
+        lake = all_ledgers(str(place))
+        if not lake["tokens"].lake_epoch:
             epoch = Change(action="epoch", generation=1)
             with hold_job(JobIdentity(lake=str(place), kind="repair")) as job:
-                start_epoch(lake, {}, lambda table, *_: job.record_on(table, epoch))
+                start_lake_epoch(lake, {}, lambda table, *_: job.record_on(table, epoch))
 
     with pytest.raises(MismatchError, match="dropped or rebuilt rows"):
         shuffle(str(place), settings=TINY_BUCKETS, cluster=client, on_progress=start)
@@ -341,8 +341,8 @@ def test_a_shuffle_ends_if_rows_are_dropped_meanwhile(client: Client, place: UPa
 def test_an_interrupted_start_of_an_epoch_is_refused(client: Client, place: UPath) -> None:
     add_tokens(str(place), SMALL)
     shuffled(place, client)
-    lake = open_lake(str(place))
-    lake["tokens_shuffled"].drop(Drop(), lambda *_: None, epoch=1)
+    lake = all_ledgers(str(place))
+    lake["tokens_shuffled"].drop(Drop(), lambda *_: None, lake_epoch=1)
     with pytest.raises(MismatchError, match="dropping rows") as error:
         shuffled(place, client)
     assert "etl run" in str(error.value)

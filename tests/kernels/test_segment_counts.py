@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from etl.kernels.bytes.utf8 import texts as buffers
 from etl.kernels.lines import c4_cleaning
 from etl.kernels.signals.quality_counts import COUNTS, count_words
-from etl.kernels.words.segment_counts import NUM_COUNTS, STOP_WORDS, LineCounts, find_lines
+from etl.kernels.words.segment_counts import NUM_COUNTS, STOP_WORDS, CountsByLine, find_lines
 from tests.helpers.naive_signals import naive_counts
 from tests.helpers.naive_spacy import PIECES, naive_words
 from tests.helpers.tricky_text import TRICKY
@@ -50,7 +50,7 @@ def test_lines_are_those_of_python(documents):
 def test_words_are_counted_by_line(documents):
     array = buffers(pa.array(documents, pa.string()))
     counted = count_words(array, by_line=True, repeated=True)
-    lines = LineCounts.from_arrow(counted.lines)
+    lines = CountsByLine.from_arrow(counted.lines)
     counts = lines.counts.tolist()
     for row in counts:
         row[-1] = row[-1].bit_count()
@@ -72,7 +72,7 @@ def test_words_are_counted_by_line(documents):
 def test_words_of_a_cleaned_page_are_the_sums_of_its_lines(documents, terminal):
     array = buffers(pa.array(documents, pa.string()))
     count = partial(count_words, rules="en")
-    lines = LineCounts.from_arrow(count(array, by_line=True).lines)
+    lines = CountsByLine.from_arrow(count(array, by_line=True).lines)
     cleaned = c4_cleaning.clean_pages(array, RULES._replace(terminal=terminal), "en", lines)
     rest = buffers(cleaned.texts)
     known, again = count(rest, known=cleaned.words), count(rest)

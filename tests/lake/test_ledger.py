@@ -65,7 +65,7 @@ def split_of(fingerprint: str, start: int = 0, stop: int | None = None) -> Split
 
 def rebuild(ledger: Ledger) -> None:
     drop = Drop(rebuild=(SCHEMA, LAYOUT))
-    ledger.drop(drop, lambda *_: None, epoch=ledger.epoch + 1)
+    ledger.drop(drop, lambda *_: None, lake_epoch=ledger.lake_epoch + 1)
 
 
 def describe(entries: object, generation: int) -> None:
@@ -186,7 +186,7 @@ def test_a_changed_file_is_detected_until_its_rows_are_dropped(place: UPath) -> 
         ledger.commit([new], describe)
     paths = [file.path for file in unit.data_files]
     drop = Drop(paths=paths, keys=[unit.key], files=["s3://raw/a"])
-    ledger.drop(drop, lambda *_: None, epoch=1)
+    ledger.drop(drop, lambda *_: None, lake_epoch=1)
     assert sources(place) == []
     assert not ledger.is_done(unit.key)
     ledger.commit([new], describe)
@@ -275,14 +275,14 @@ def test_a_drop_fails_after_any_other_commit(place: UPath) -> None:
     ledger, other = open_ledger(place), open_ledger(place)
     other.commit([entry(other, "one")], describe)
     with pytest.raises(ConflictError):
-        ledger.drop(Drop(), lambda *_: None, epoch=1)
+        ledger.drop(Drop(), lambda *_: None, lake_epoch=1)
 
 
 def test_a_ledger_is_valid_for_one_epoch(place: UPath) -> None:
     open_ledger(place)
     late, reader = open_ledger(place), open_ledger(place)
     first = open_ledger(place)
-    first.drop(Drop(), lambda *_: None, epoch=first.epoch + 1)
+    first.drop(Drop(), lambda *_: None, lake_epoch=first.lake_epoch + 1)
     with pytest.raises(MismatchError, match="dropped or rebuilt rows"):
         late.commit([entry(late, "one")], describe)
     for _ in range(2):  # it stays so

@@ -248,7 +248,7 @@ def test_rows_that_were_compacted_meanwhile_are_not_dropped(recipe: Recipe) -> N
     before = rows(recipe)
     optimize(recipe.lake)
     with pytest.raises(ConflictError):
-        ledger.drop(Drop(paths=old), lambda *_: None, epoch=1)
+        ledger.drop(Drop(paths=old), lambda *_: None, lake_epoch=1)
     assert rows(recipe) == before
 
 

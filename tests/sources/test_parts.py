@@ -117,7 +117,9 @@ class Lake:
         if changed:
             keys = [key for key, split in self._splits.items() if split.uri in changed]
             done = [key for key in keys if ledger.is_done(key)]
-            ledger.drop(Drop(keys=done, files=changed), lambda *_: None, epoch=ledger.epoch + 1)
+            ledger.drop(
+                Drop(keys=done, files=changed), lambda *_: None, lake_epoch=ledger.lake_epoch + 1
+            )
             return self.run(split_bytes, limit)
         splits = list(cut_files(known.files, source, ledger.inputs.parts))
         uncounted = {split.uri for split in splits if split.first_row is None}
@@ -142,7 +144,7 @@ class Lake:
         ledger = self._open()
         if done := [key for key in self._rows if ledger.is_done(key)]:
             drop = Drop(keys=[self._random.choice(done)])
-            ledger.drop(drop, lambda *_: None, epoch=ledger.epoch + 1)
+            ledger.drop(drop, lambda *_: None, lake_epoch=ledger.lake_epoch + 1)
 
     def check(self) -> None:
         """Finish the work; then each record of each file that exists was read once."""

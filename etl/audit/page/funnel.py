@@ -13,7 +13,7 @@ from etl.recipe.overrides import stage_name
 
 
 @dataclass(frozen=True, kw_only=True)
-class Loss:
+class FunnelLoss:
     """The documents that a rule removes; ``tokens`` is an estimate, None without a basis for it."""
 
     rule: str
@@ -28,7 +28,7 @@ class FunnelStep:
     name: str
     documents: int  # after the stage
     tokens: int | None = None  # after the stage, an estimate; None without tokens
-    losses: list[Loss] = field(default_factory=list)
+    losses: list[FunnelLoss] = field(default_factory=list)
 
     @property
     def removed(self) -> int:
@@ -51,10 +51,10 @@ def funnel(
     """
     tokens = _tokens_per_document(report, sample)
     stages = documents.record.canonical["stages"] if documents.record is not None else []
-    by_stage: dict[int, list[Loss]] = {0: []}
+    by_stage: dict[int, list[FunnelLoss]] = {0: []}
     for rule, count in report.rejected.items():
         mean = tokens.get(rule)
-        loss = Loss(
+        loss = FunnelLoss(
             rule=rule, documents=count, tokens=None if mean is None else round(mean * count)
         )
         by_stage.setdefault(stage_of(rule, stages), []).append(loss)
@@ -73,7 +73,7 @@ def _with_tokens(steps: Sequence[FunnelStep], tokens: int) -> list[FunnelStep]:
 def _steps(
     report: LakeReport,
     stages: list[Mapping[str, object]],
-    by_stage: Mapping[int, list[Loss]],
+    by_stage: Mapping[int, list[FunnelLoss]],
     saved_tokens: int | None,
 ) -> Iterator[FunnelStep]:
     remaining = report.rows - sum(loss.documents for loss in by_stage[0])
@@ -91,7 +91,7 @@ def _steps(
         total = sum(report.duplicates.values())
         shares = {kind: count / total for kind, count in report.duplicates.items()}
         losses = [
-            Loss(
+            FunnelLoss(
                 rule=kind,
                 documents=count,
                 tokens=None if saved_tokens is None else round(saved_tokens * shares[kind]),

@@ -81,7 +81,7 @@ def tune(lake: str, settings: Sequence[str]) -> Tuning:
     Raises RecipeError if a setting is unknown or not a threshold, TableError if the documents were not
     made by a recipe or their signals do not give the stored reasons.
     """
-    return _Lake(lake).tuned([list(settings)])[0]
+    return _TunableLake(lake).tuned([list(settings)])[0]
 
 
 def sweep(lake: str, over: str, settings: Sequence[str] = ()) -> list[Tuning]:
@@ -97,10 +97,10 @@ def sweep(lake: str, over: str, settings: Sequence[str] = ()) -> list[Tuning]:
             hint="write key=value,value, for example gopher_quality.min_words=20,50,80",
         )
     cases = [[*settings, f"{key}={value.strip()}"] for value in values.split(",")]
-    return _Lake(lake).tuned(cases)
+    return _TunableLake(lake).tuned(cases)
 
 
-class _Lake:
+class _TunableLake:
     """The tables of a lake, and the recipe that made its documents."""
 
     def __init__(self, lake: str) -> None:

@@ -17,7 +17,7 @@ from etl.compute.kubernetes import resources
 from etl.compute.kubernetes.api import OPERATOR_HINT, Api
 from etl.compute.kubernetes.cluster_file import ClusterFile
 from etl.compute.kubernetes.pod_problems import (
-    Problem,
+    PodProblem,
     find_problems,
     is_ending,
     is_ready,
@@ -186,11 +186,11 @@ class DaskCluster:
                 hint=problems[0].hint if problems else "see `kubectl describe pods`",
             )
 
-    def _problems(self, pods: list[Resource]) -> list[Problem]:
+    def _problems(self, pods: list[Resource]) -> list[PodProblem]:
         events = self._api.list("Event")
         return find_problems(pods, events, names=self._names, since=self._created)
 
-    def _error(self, problem: Problem) -> ClusterError:
+    def _error(self, problem: PodProblem) -> ClusterError:
         what = problem.what
         if problem.crashed is not None:
             log = self._api.log(problem.crashed, lines=_LOG_LINES, previous=True)

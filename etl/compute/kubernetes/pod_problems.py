@@ -30,7 +30,7 @@ _ROLE: Final = "dask.org/component"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Problem:
+class PodProblem:
     """Why a pod does not start; one that is not fatal may end without a change."""
 
     name: str  # of the object
@@ -43,7 +43,7 @@ class Problem:
 
 def find_problems(
     pods: Sequence[Resource], events: Iterable[Resource], *, names: Names, since: str
-) -> list[Problem]:
+) -> list[PodProblem]:
     """Return the problems of pods, those of the scheduler first.
 
     The events of objects whose ``names`` match count; those before ``since``, a time of the API server, are
@@ -88,7 +88,7 @@ def state_of(pod: Resource) -> str:
     return "starting" if phase == "running" else phase
 
 
-def _of_pod(pod: Resource) -> Iterator[Problem]:
+def _of_pod(pod: Resource) -> Iterator[PodProblem]:
     name, status = pod["metadata"]["name"], pod.get("status", {})
     role = pod["metadata"].get("labels", {}).get(_ROLE, "")
     for container in status.get("containerStatuses", []):
@@ -96,7 +96,7 @@ def _of_pod(pod: Resource) -> Iterator[Problem]:
         reason, message = waiting.get("reason", ""), waiting.get("message", "")
         if reason in _HINTS or reason.startswith("Err"):
             image = f" of the image {container.get('image')}" if "mage" in reason else ""
-            yield Problem(
+            yield PodProblem(
                 name=name,
                 what=_text(f"the pod {name} does not start: {reason}{image}", message),
                 hint=_HINTS.get(reason),
@@ -106,7 +106,7 @@ def _of_pod(pod: Resource) -> Iterator[Problem]:
             )
     for condition in status.get("conditions", []):
         if condition["type"] == "PodScheduled" and condition.get("reason") == "Unschedulable":
-            yield Problem(
+            yield PodProblem(
                 name=name,
                 what=_text(f"the pod {name} has no node yet", condition.get("message", "")),
                 hint="check that nodes of this size and with these labels exist or can be added",
@@ -115,7 +115,7 @@ def _of_pod(pod: Resource) -> Iterator[Problem]:
             )
 
 
-def _of_event(event: Resource, name: str) -> Iterator[Problem]:
+def _of_event(event: Resource, name: str) -> Iterator[PodProblem]:
     reason, message = event.get("reason", ""), event.get("message", "").partition(" Traceback ")[0]
     message = message.partition("\nTraceback ")[0]
     kind = str(event["involvedObject"].get("kind", "object"))
@@ -126,7 +126,7 @@ def _of_event(event: Resource, name: str) -> Iterator[Problem]:
     what = f"the {kind.lower()} {name} has a problem: {reason}"
     if reason == "FailedCreate":
         what = f"no pod of {name} can be created"
-    yield Problem(
+    yield PodProblem(
         name=name,
         what=_text(what, message),
         hint=_HINTS.get(reason, "check that nodes of this size and with these labels can be added"),

@@ -34,7 +34,7 @@ _find_not_ascii = make_byte_finder(NOT_ASCII)
 _find_continued = make_byte_finder(CONTINUED)
 
 
-class Lanes(NamedTuple):
+class NgramLanes(NamedTuple):
     """Buffers for 64 bytes of a token, and those after them that its n-grams need."""
 
     codes: NDArray[np.uint8]  # of ``<token>``
@@ -42,13 +42,13 @@ class Lanes(NamedTuple):
     hashes: NDArray[np.uint32]  # (4 max_chars + 1, LANES) of as many bytes as the row's number
 
 
-def make_lanes(max_chars: int) -> Lanes:
+def make_lanes(max_chars: int) -> NgramLanes:
     """Return buffers for n-grams of up to ``max_chars`` characters."""
     reach = _MAX_WIDTH * max_chars
     hashes = aligned_zeros((reach + 1) * LANES, np.uint32)
     hashes[:LANES] = FNV_BASIS
     starts = np.zeros(SIZE + reach + max_chars, np.int64)
-    return Lanes(np.zeros(3 * SIZE + reach, np.uint8), starts, hashes)
+    return NgramLanes(np.zeros(3 * SIZE + reach, np.uint8), starts, hashes)
 
 
 @inner
@@ -58,7 +58,7 @@ def hash_ngrams(
     stop: int,
     part: int,
     chars: tuple[int, int],
-    lanes: Lanes,
+    lanes: NgramLanes,
     hashes: NDArray[np.uint32],
     size: int,
 ) -> int:
@@ -101,7 +101,7 @@ def _is_ascii(codes: NDArray[np.uint8], size: int) -> bool:
 
 @inner
 def _hash_ascii(
-    rest: int, chars: tuple[int, int], lanes: Lanes, hashes: NDArray[np.uint32], size: int
+    rest: int, chars: tuple[int, int], lanes: NgramLanes, hashes: NDArray[np.uint32], size: int
 ) -> int:
     """Store the hashes of the n-grams of ``rest`` characters of one byte; only for n > 1."""
     least, most = chars
@@ -120,7 +120,7 @@ def _hash_wide(
     rest: int,
     opened: bool,
     chars: tuple[int, int],
-    lanes: Lanes,
+    lanes: NgramLanes,
     hashes: NDArray[np.uint32],
     size: int,
 ) -> int:
@@ -146,7 +146,7 @@ def _hash_wide(
 
 
 @inner
-def _find_starts(size: int, most: int, lanes: Lanes) -> tuple[int, int]:
+def _find_starts(size: int, most: int, lanes: NgramLanes) -> tuple[int, int]:
     """Store where characters begin in some bytes, then ``most`` times where the bytes end.
 
     Return the number of characters, and the number of bytes of ``most`` characters, at most.

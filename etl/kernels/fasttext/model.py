@@ -22,7 +22,7 @@ FACTORS: Final = tuple(
 _LINE: Final = 64  # bytes of the cache
 
 
-class Settings(NamedTuple):
+class ModelSettings(NamedTuple):
     """The numbers that determine which n-grams a model has."""
 
     dimension: int
@@ -64,7 +64,7 @@ class Vectors(NamedTuple):
 class Model(NamedTuple):
     """A model without its labels."""
 
-    settings: Settings
+    settings: ModelSettings
     vocabulary: Vocabulary
     vectors: Vectors
 

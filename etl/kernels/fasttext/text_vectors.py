@@ -25,7 +25,7 @@ from etl.kernels.bytes.line_breaks import strip
 from etl.kernels.bytes.simd import SIZE
 from etl.kernels.bytes.utf8 import Texts
 from etl.kernels.fasttext import LABEL_PREFIX, token_table
-from etl.kernels.fasttext.char_ngrams import Lanes, hash_ngrams, make_lanes
+from etl.kernels.fasttext.char_ngrams import NgramLanes, hash_ngrams, make_lanes
 from etl.kernels.fasttext.model import Key, Model, find_word, hash_key
 from etl.kernels.fasttext.token_table import (
     COUNT,
@@ -33,7 +33,7 @@ from etl.kernels.fasttext.token_table import (
     LABEL,
     ROW,
     USED,
-    Table,
+    TokenTable,
     empty_slot,
     find_slot,
     has_token,
@@ -64,7 +64,7 @@ class _Work(NamedTuple):
     starts: NDArray[np.int64]  # (_COLLECTED,)
     stops: NDArray[np.int64]  # (_COLLECTED,)
     slots: NDArray[np.int32]  # (_COLLECTED + 1,) the last one is that of the text
-    lanes: Lanes
+    lanes: NgramLanes
     ngrams: Ngrams
     open_tokens: NDArray[np.uint64]  # (max_tokens,) of n-grams of tokens
 
@@ -96,7 +96,7 @@ def sum_vectors(
     return sums, counts
 
 
-def _make_table(model: Model, width: int) -> Table:
+def _make_table(model: Model, width: int) -> TokenTable:
     """Return a table that has only ``</s>``."""
     table, end = make_table(width), model.settings.end
     if end >= model.settings.num_words:
@@ -123,7 +123,7 @@ def _sum_all(
     offsets: NDArray[np.int64],
     data: NDArray[np.uint8],
     model: Model,
-    table: Table,
+    table: TokenTable,
     work: _Work,
     max_chars: int,
     lines: bool,
@@ -154,7 +154,7 @@ def _collect_tokens(
     lines: bool,
     block: int,
     inside: int,
-    table: Table,
+    table: TokenTable,
     work: _Work,
 ) -> tuple[int, int, int]:
     """Store the next tokens of a text and their slots, which begin to be loaded; the last one is ``</s>``.
@@ -180,7 +180,7 @@ def _sum_tokens(
     num_tokens: int,
     window: int,
     model: Model,
-    table: Table,
+    table: TokenTable,
     work: _Work,
     sums: NDArray[np.float32],
     place: int,
@@ -234,7 +234,7 @@ def _add_token(
     key: Key,
     slot: int,
     model: Model,
-    table: Table,
+    table: TokenTable,
     work: _Work,
     size: int,
 ) -> int:
@@ -294,7 +294,7 @@ def _collect_token_ngrams(
 
 @inner
 def _add_slots(
-    first: int, stop: int, table: Table, work: _Work, sums: NDArray[np.float32], place: int
+    first: int, stop: int, table: TokenTable, work: _Work, sums: NDArray[np.float32], place: int
 ) -> int:
     """Add the vectors of slots, and return how many were added up in them."""
     width, total = vector_width(table), 0

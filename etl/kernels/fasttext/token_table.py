@@ -36,24 +36,24 @@ _BYTES: Final = 2 << 20
 _LEAST_SLOTS: Final = 1 << 12  # of models with large vectors
 
 
-class Table(NamedTuple):
+class TokenTable(NamedTuple):
     """The slots."""
 
     rows: NDArray[np.int64]  # ((slots + 2) * ROW,)
     vectors: NDArray[np.float32]  # ((slots + 2) * W,)
 
 
-def make_table(width: int) -> Table:
+def make_table(width: int) -> TokenTable:
     """Return an empty table for vectors of ``width`` numbers."""
     slots = max(1 << (_BYTES // (8 * ROW + 4 * width)).bit_length() - 1, _LEAST_SLOTS)
-    table = Table(
+    table = TokenTable(
         aligned_zeros((slots + 2) * ROW, np.int64), aligned_zeros((slots + 2) * width, np.float32)
     )
     table.rows[slots * ROW + HASH] = _EOS_HASH
     return table
 
 
-def set_end(table: Table, count: int, vector: NDArray[np.float32]) -> None:
+def set_end(table: TokenTable, count: int, vector: NDArray[np.float32]) -> None:
     """Store the vector of ``</s>``, and that it is one, or LABEL."""
     slot, width = last_slot(table), vector_width(table)
     table.rows[slot * ROW + COUNT] = count
@@ -61,19 +61,19 @@ def set_end(table: Table, count: int, vector: NDArray[np.float32]) -> None:
 
 
 @inner
-def last_slot(table: Table) -> int:
+def last_slot(table: TokenTable) -> int:
     """Return the slot of ``</s>``; that of the text follows."""
     return len(table.rows) // ROW - 2
 
 
 @inner
-def vector_width(table: Table) -> int:
+def vector_width(table: TokenTable) -> int:
     """Return ``W``, the width of a vector."""
     return len(table.vectors) // (len(table.rows) // ROW)
 
 
 @inner
-def empty_slot(table: Table, slot: int) -> None:
+def empty_slot(table: TokenTable, slot: int) -> None:
     """Set the vector of a slot to that of no vectors."""
     width = vector_width(table)
     table.rows[slot * ROW + COUNT] = 0

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from etl.kernels.bytes.lanes import LANES, add_floats, load_float, prefetch
 from etl.kernels.bytes.simd import count_ones
 from etl.kernels.fasttext.model import Model, Vectors, table_bit
-from etl.kernels.fasttext.token_table import COUNT, ROW, Table, vector_width
+from etl.kernels.fasttext.token_table import COUNT, ROW, TokenTable, vector_width
 from etl.kernels.jit import inner, rare
 
 _LOW: Final = np.uint64(0xFFFFFFFF)
@@ -41,7 +41,7 @@ def vector_at(row: int, model: Model) -> NDArray[np.float32]:
 
 
 @rare
-def add_ngrams(ngrams: Ngrams, size: int, model: Model, table: Table) -> None:
+def add_ngrams(ngrams: Ngrams, size: int, model: Model, table: TokenTable) -> None:
     """Add the vectors of ``size`` n-grams to those of their slots, and count them.
 
     In steps, each in place: buckets, those that may have a vector, rows. What a step drops is stored and then

@@ -27,7 +27,7 @@ from etl.kernels.bytes.spans import build_strings
 from etl.kernels.bytes.utf8 import Texts, class_at, frozen, point_at
 from etl.kernels.jit import inner, kernel
 from etl.kernels.words import sentences
-from etl.kernels.words.segment_counts import NUM_COUNTS, LineCounts, add_lines, count_line
+from etl.kernels.words.segment_counts import NUM_COUNTS, CountsByLine, add_lines, count_line
 from etl.kernels.words.spacy import ChunkBuffers, new_chunk_buffers
 from etl.kernels.words.spacy_tables import SPACE, UNKNOWN, SpacyTables, tables
 
@@ -83,11 +83,11 @@ class CleanedPages(NamedTuple):
 
     texts: pa.Array  # string, null for null
     counts: C4Counts
-    words: NDArray[np.int64]  # (n, NUM_COUNTS), as in ``LineCounts``; 0 if ``lines`` are unknown
+    words: NDArray[np.int64]  # (n, NUM_COUNTS), as in ``CountsByLine``; 0 if ``lines`` are unknown
 
 
 def clean_pages(
-    texts: Texts, rules: Rules, words: str = UNKNOWN, lines: LineCounts | None = None
+    texts: Texts, rules: Rules, words: str = UNKNOWN, lines: CountsByLine | None = None
 ) -> CleanedPages:
     """Remove lines and citation marks from each document, and count them.
 
@@ -95,7 +95,7 @@ def clean_pages(
     ``lines`` are known, those of the result are counted; only lines that had citation marks are split again.
     """
     num = len(texts.offsets) - 1
-    known = LineCounts.unknown() if lines is None else lines
+    known = CountsByLine.unknown() if lines is None else lines
     word_counts = np.zeros((num, NUM_COUNTS), np.int64)
     counts = np.zeros((num, len(C4Counts._fields)), np.int64)
     offsets = np.zeros(num + 1, np.int64)
@@ -156,7 +156,7 @@ def _clean(
     tables: SpacyTables,
     buffers: ChunkBuffers,
     rules: Rules,
-    lines: LineCounts,
+    lines: CountsByLine,
     counts: NDArray[np.int64],
     word_counts: NDArray[np.int64],
     out_offsets: NDArray[np.int64],

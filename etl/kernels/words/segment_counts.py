@@ -51,19 +51,19 @@ class Lines(NamedTuple):
     ends: NDArray[np.int64]  # (lines,) the byte after the line break
 
 
-class LineCounts(NamedTuple):
+class CountsByLine(NamedTuple):
     """The counts of the lines of documents; those of document k begin at row ``first[k]``."""
 
     first: NDArray[np.int64]  # (documents + 1,); of length 0 if the counts are unknown
     counts: NDArray[np.int64]  # (lines, NUM_COUNTS), read-only
 
     @classmethod
-    def unknown(cls) -> "LineCounts":
+    def unknown(cls) -> "CountsByLine":
         """Return the counts of documents whose lines have not been counted."""
         return cls(np.zeros(0, np.int64), frozen(np.zeros((0, NUM_COUNTS), np.int64)))
 
     @classmethod
-    def from_arrow(cls, lists: pa.Array) -> "LineCounts":
+    def from_arrow(cls, lists: pa.Array) -> "CountsByLine":
         """Return the counts in lists of ``to_arrow``, none of which is null."""
         offsets = lists.offsets.to_numpy().astype(np.int64)
         counts = lists.flatten().flatten().to_numpy().reshape(-1, NUM_COUNTS)

@@ -16,7 +16,7 @@ from etl.loader.fetch.file_cache import cached_arrays
 from etl.loader.fetch.range_requests import VERIFY, Ranges, Remote, read_footer
 from etl.parquet.page_marks import find_marks, thin_marks
 from etl.parquet.parquet_file import FileMetaData
-from etl.parquet.plain_pages import Chunk, plain_chunk
+from etl.parquet.plain_pages import PlainChunk, plain_chunk
 
 _FORMAT = 1  # increase it when the arrays change
 _FOOTER_THREADS = 16
@@ -26,11 +26,11 @@ _FEW_FILES = 1024
 _MARKED_TOKENS = 16 * 10**9
 _COLUMN = [("start", "<i8"), ("size", "<i8"), ("full_size", "<i8"), ("codec", "i1")]
 CHUNKS = np.dtype([("tokens", _COLUMN), ("num_tokens", _COLUMN), ("has_empty", "?")])
-"""The places of two columns of a row group, as in ``Chunk``, and whether it has documents without tokens.
+"""The places of two columns of a row group, as in ``PlainChunk``, and if it has documents without tokens.
 
 The codec is -1 if only pyarrow can read the column.
 """
-_UNKNOWN = Chunk(0, 0, 0, -1)
+_UNKNOWN = PlainChunk(0, 0, 0, -1)
 _MAX_GROUP_TOKENS = (1 << 31) - 1  # the limit of the int32 offsets of list<int32>
 
 

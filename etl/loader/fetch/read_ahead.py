@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from etl.loader.fetch.range_requests import Ranges
-from etl.loader.fetch.request_parts import Part, RequestParts
+from etl.loader.fetch.request_parts import RequestPart, RequestParts
 from etl.loader.fetch.row_group_files import Lanes, LocalFiles
 from etl.loader.fetch.scratch_file import PageFile, ScratchFile
 from etl.loader.fetch.table_index import TableIndex
@@ -37,7 +37,7 @@ _Result = TypeVar("_Result")
 class _Request(NamedTuple):
     """A part that is fetched, or waits to be fetched, by a thread."""
 
-    part: Part
+    part: RequestPart
     future: "Future[int]"  # its slot in the scratch file
 
 
@@ -110,7 +110,7 @@ class ReadAhead:
         self._lanes.append(lane)
         return lane
 
-    def take(self, lane: "RemoteLane", group: int, start: int) -> tuple[Part, int]:
+    def take(self, lane: "RemoteLane", group: int, start: int) -> tuple[RequestPart, int]:
         """Return the part with a byte of a row group and its slot, and drop the requests before it.
 
         Waits for the thread that fetches the part, or fetches it here if no thread has started.
@@ -173,7 +173,7 @@ class ReadAhead:
             lane.advance()
             self.wait(lane)
 
-    def _request(self, lane: "RemoteLane", part: Part) -> None:
+    def _request(self, lane: "RemoteLane", part: RequestPart) -> None:
         request = _Request(part, Future())
         lane.ahead.append(request)
         self._jobs.put(request)
@@ -187,7 +187,7 @@ class ReadAhead:
             thread.start()
             self._threads.append(thread)
 
-    def _fetch(self, part: Part) -> int:
+    def _fetch(self, part: RequestPart) -> int:
         return self.scratch.put(self.request(part.file, part.start, part.stop))
 
     def close(self) -> None:
@@ -224,14 +224,14 @@ class RemoteLane:
     ) -> None:
         self.number = number
         self.ahead: list[_Request] = []  # a deque takes 0.7 kB
-        self.next_part: Part | None = None
+        self.next_part: RequestPart | None = None
         self._index = index
         self._reader = reader
         self._parts = parts
-        self._following: Iterator[Part] = iter(())
-        self._held: list[tuple[Part, int]] = []  # with their slots
+        self._following: Iterator[RequestPart] = iter(())
+        self._held: list[tuple[RequestPart, int]] = []  # with their slots
 
-    def begin(self, group: int, start: int) -> Part:
+    def begin(self, group: int, start: int) -> RequestPart:
         """Continue with the part after that of a byte of a row group, and return this one."""
         following = self._parts.parts(group, start)
         part, file = next(following, None), self._index.file(group)
@@ -239,7 +239,7 @@ class RemoteLane:
             # More of the last row group is needed than estimated.
             following = chain(() if part is None else (part,), following)
             _, stop = self._column(group, start)
-            part = Part(file, start, min(start + _MIN_PART_BYTES, stop), 0)
+            part = RequestPart(file, start, min(start + _MIN_PART_BYTES, stop), 0)
         self._following = following
         self.advance()
         return part
@@ -289,7 +289,7 @@ class RemoteLane:
             else:
                 self._reader.scratch.free(slot)
 
-    def _hold(self, group: int, file: int, start: int) -> tuple[Part, int]:
+    def _hold(self, group: int, file: int, start: int) -> tuple[RequestPart, int]:
         """Return the part with a byte of a row group and its slot, and keep it."""
         for held in self._held:
             if held[0].file == file and held[0].start <= start < held[0].stop:
@@ -320,7 +320,7 @@ class RemoteLane:
         self._held.clear()
 
 
-def _fetch_requests(jobs: _Jobs, fetch: Callable[[Part], int]) -> None:
+def _fetch_requests(jobs: _Jobs, fetch: Callable[[RequestPart], int]) -> None:
     """Fetch the requested parts until None arrives; the body of a fetching thread."""
     while (request := jobs.get()) is not None:
         if request.future.set_running_or_notify_cancel():

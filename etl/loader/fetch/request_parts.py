@@ -17,7 +17,7 @@ from etl.loader.fetch.table_index import TableIndex
 _SLACK_BYTES = 1 << 16
 
 
-class Part(NamedTuple):
+class RequestPart(NamedTuple):
     """A byte range of a file, to be fetched in one request."""
 
     file: int
@@ -67,7 +67,7 @@ class RequestParts:
         """Return the index of a row group in the lane."""
         return int(np.flatnonzero(self._groups == group)[0])
 
-    def parts(self, group: int, start: int = 0) -> Iterator[Part]:
+    def parts(self, group: int, start: int = 0) -> Iterator[RequestPart]:
         """Yield the parts of the lane from byte ``start`` of the file of a row group on."""
         place = self.place(group)
         while place < len(self._groups):
@@ -82,7 +82,7 @@ class RequestParts:
         same = self._units[place, 0] == self._units[place - 1, 0]
         return bool(same and self._groups[place] > self._groups[place - 1])
 
-    def _parts_of(self, place: int, stop: int, start: int) -> Iterator[Part]:
+    def _parts_of(self, place: int, stop: int, start: int) -> Iterator[RequestPart]:
         """Yield the parts of the row groups [place, stop) of the lane, which are in one unit."""
         unit_start, unit_stop = self._unit_bytes(place)
         if unit_start == unit_stop:
@@ -97,7 +97,7 @@ class RequestParts:
             part_stop = min(unit_start + size * (number + 1) // count, last)
             if part_start < part_stop and part_stop > start:
                 position = before + int((part_stop - first) * tokens_per_byte) - self._first
-                yield Part(int(self._files[place]), part_start, part_stop, position)
+                yield RequestPart(int(self._files[place]), part_start, part_stop, position)
 
     def _unit_bytes(self, place: int) -> tuple[int, int]:
         """Return the bytes of the unit of a row group; none if it must be read with pyarrow."""

@@ -27,7 +27,7 @@ from etl.loader.fetch.range_requests import VERIFY, Ranges, Remote, open_file
 from etl.loader.fetch.selected_rows import TableRows
 from etl.parquet.page_marks import parse_marks
 from etl.parquet.parquet_file import open_parquet
-from etl.parquet.plain_pages import Chunk
+from etl.parquet.plain_pages import PlainChunk
 from etl.schemas import TOKENS, TokenizerRecord
 from etl.schemas.shuffled_files import Bucket
 
@@ -83,10 +83,10 @@ class TableIndex:
         """Return the number of the file that holds a row group of the table."""
         return int(np.searchsorted(self.first_group, group, side="right")) - 1
 
-    def chunk(self, group: int, column: str) -> Chunk | None:
+    def chunk(self, group: int, column: str) -> PlainChunk | None:
         """Return the place of ``tokens`` or ``num_tokens``; None if only pyarrow can read the column."""
         start, size, full_size, codec = self.chunks[group][column].item()
-        return None if codec < 0 else Chunk(start, size, full_size, codec)
+        return None if codec < 0 else PlainChunk(start, size, full_size, codec)
 
     def page_marks(self, group: int) -> np.ndarray | None:
         """Return the first token and the offset of some pages of a row group, (2, n) int64, if known."""

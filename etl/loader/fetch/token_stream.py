@@ -12,7 +12,7 @@ from etl.loader.fetch.row_group_files import Files
 from etl.loader.fetch.table_index import TableIndex, decoding_error
 from etl.loader.order.epoch import EpochStream
 from etl.parquet.parquet_file import open_parquet
-from etl.parquet.plain_pages import Chunk, Marks, Pages
+from etl.parquet.plain_pages import Marks, Pages, PlainChunk
 
 _PIECE_TOKENS = 1 << 14
 _MARKED_ROW_GROUPS = 1024  # about a kilobyte each
@@ -175,7 +175,7 @@ class _NamingRowGroup:
 
 
 def _open_pages(
-    files: Files, number: int, chunk: Chunk, *, marks: Marks | None = None, skip: int = 0
+    files: Files, number: int, chunk: PlainChunk, *, marks: Marks | None = None, skip: int = 0
 ) -> Pages | None:
     """Return the pages of a chunk of a row group from a value on, or None if they are of another kind.
 

@@ -12,7 +12,7 @@ from etl.errors import SourceError, StorageError, error_line
 from etl.sources.columns import columns_to_read
 from etl.sources.formats import columnar
 from etl.sources.formats.columnar import MAX_DECODED_BYTES
-from etl.sources.formats.parquet_footer import Chunk, FooterReader, GroupSize
+from etl.sources.formats.parquet_footer import ColumnChunk, FooterReader, GroupSize
 from etl.sources.formats.parquet_pages import PageChecks, TooLargeError
 from etl.sources.parts import KnownPart, cut_at
 from etl.sources.source_settings import Source
@@ -254,7 +254,7 @@ class _FileReader:
         if read != expected:
             raise pa.ArrowInvalid(f"{read} rows were read, but the footer claims {expected}")
 
-    def _checked_chunks(self, index: int) -> list[Chunk]:
+    def _checked_chunks(self, index: int) -> list[ColumnChunk]:
         """Return the column chunks to read of a row group."""
         rows = self._rows[index]
         for chunk in self._chunks[index]:

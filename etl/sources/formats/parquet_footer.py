@@ -43,7 +43,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class ColumnChunk:
     """The pages of one column in one row group."""
 
     column: Column
@@ -66,7 +66,7 @@ class Footer:
     """The columns of a file, and the chunks of each row group that was asked for, by index."""
 
     columns: list[Column]
-    groups: dict[int, list[Chunk]]
+    groups: dict[int, list[ColumnChunk]]
     sizes: list[GroupSize]
 
 
@@ -92,13 +92,13 @@ class FooterReader:
         takes a tenth of the time if they are few. Raises ArrowInvalid if the footer is damaged.
         """
         try:
-            return self._read(thrift.Reader(self._data), groups, measured, skip_to)
+            return self._read(thrift.ThriftReader(self._data), groups, measured, skip_to)
         except (IndexError, KeyError, TypeError, ValueError) as error:
             raise pa.ArrowInvalid(f"the footer is damaged ({error})") from error
 
     def _read(
         self,
-        reader: thrift.Reader,
+        reader: thrift.ThriftReader,
         groups: Container[int],
         measured: str,
         skip_to: tuple[int, int] | None,
@@ -126,7 +126,7 @@ class FooterReader:
             else:
                 reader.skip(kind)
 
-    def _count(self, reader: thrift.Reader, item_bytes: int) -> int:
+    def _count(self, reader: thrift.ThriftReader, item_bytes: int) -> int:
         count, kind = reader.items()
         if kind != 12:
             raise ValueError(f"a list has items of type {kind}")
@@ -142,7 +142,7 @@ class FooterReader:
             )
         return count
 
-    def _columns(self, reader: thrift.Reader) -> list[Column]:
+    def _columns(self, reader: thrift.ThriftReader) -> list[Column]:
         columns: list[Column] = []
         open_groups: list[list[Any]] = []  # remaining children, path, whether it is repeated
         for index in range(self._count(reader, _ELEMENT_BYTES)):
@@ -171,9 +171,9 @@ class FooterReader:
 
     def _group(
         self,
-        reader: thrift.Reader,
+        reader: thrift.ThriftReader,
         columns: list[Column],
-        chunks: list[Chunk] | None,
+        chunks: list[ColumnChunk] | None,
         measured: str,
     ) -> GroupSize:
         """Return the size of a row group, and add its chunks to a list."""
@@ -199,15 +199,15 @@ class FooterReader:
                 if chunks is not None:
                     chunks.append(self._chunk(columns[index], metadata))
 
-    def _chunk(self, column: Column, metadata: dict[int, Any]) -> Chunk:
+    def _chunk(self, column: Column, metadata: dict[int, Any]) -> ColumnChunk:
         start, dictionary = metadata[9], metadata.get(11, 0)
         start = dictionary if 0 < dictionary < start else start
         length = metadata[7]
         if start < 0 or length < 0 or start + length > self._size:
             raise ValueError(f"column {column.path!r} is outside the file")
-        return Chunk(column, start, length, metadata[5])
+        return ColumnChunk(column, start, length, metadata[5])
 
-    def _check_arrow_schema(self, reader: thrift.Reader) -> None:
+    def _check_arrow_schema(self, reader: thrift.ThriftReader) -> None:
         """Count the fields of the Arrow schema that Arrow's own writer adds."""
         key, value, number = b"", b"", 0
         while True:
@@ -222,7 +222,7 @@ class FooterReader:
             arrow_messages.check_schema(base64.b64decode(value), self._split)
 
 
-def _schema_element(reader: thrift.Reader) -> tuple[str, dict[int, int]]:
+def _schema_element(reader: thrift.ThriftReader) -> tuple[str, dict[int, int]]:
     fields: dict[int, int] = {}
     name, number = b"", 0
     while True:

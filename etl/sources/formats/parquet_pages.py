@@ -17,7 +17,7 @@ from isal import isal_zlib
 from etl.parquet import thrift
 from etl.sources.formats.columnar import MAX_DECODED_BYTES
 from etl.sources.formats.nearby_ranges import NearbyRanges
-from etl.sources.formats.parquet_footer import Chunk, Column
+from etl.sources.formats.parquet_footer import Column, ColumnChunk
 
 _DICTIONARY_PAGE = 2
 _DATA_PAGES = {0: (5, 2), 3: (8, 4)}
@@ -51,7 +51,7 @@ class PageChecks(io.RawIOBase):
     def __init__(
         self,
         file: pa.NativeFile,
-        chunks: Sequence[Chunk],
+        chunks: Sequence[ColumnChunk],
         rows: int,
         dictionaries: Collection[str],
         *,
@@ -159,7 +159,7 @@ class _ColumnMemory:
 class _ChunkPages:
     """The pages of a column chunk, of which one after the other is read."""
 
-    def __init__(self, chunk: Chunk, memory: _ColumnMemory) -> None:
+    def __init__(self, chunk: ColumnChunk, memory: _ColumnMemory) -> None:
         self.memory = memory
         self.offset, self.end = chunk.start, chunk.start + chunk.length
         self._path, self._expected = chunk.column.path, chunk.values
@@ -203,7 +203,7 @@ class _ChunkPages:
         """Return what follows the next page header; empty if it is incomplete."""
         for limit in _HEADER_BYTES:
             data = self._head + bytes(content[:limit])
-            reader = thrift.Reader(data)
+            reader = thrift.ThriftReader(data)
             try:
                 header = reader.numbers(_PAGE_HEADERS)
             except IndexError:

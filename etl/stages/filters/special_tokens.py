@@ -9,7 +9,7 @@ from etl.stages.base import Filter
 from etl.stages.tokenizer_file import hash_tokenizer, read_tokenizer
 
 if TYPE_CHECKING:
-    from etl.text.find_special_tokens import SpecialTokens as Special
+    from etl.text.find_special_tokens import SpecialTokenFinder
 
 
 class SpecialTokens(Filter):
@@ -50,7 +50,7 @@ class SpecialTokens(Filter):
         """Return the file's sha256 in place of its path; raise TokenizerError if it cannot be read."""
         return {**super().identity(), "tokenizer": f"sha256:{hash_tokenizer(self.tokenizer)}"}
 
-    def _load(self) -> "Special":
+    def _load(self) -> "SpecialTokenFinder":
         from etl.text.find_special_tokens import read_special_tokens
 
         try:

@@ -76,7 +76,7 @@ class C4(Transform):
         """Return the table with only the remaining lines as text, and with the stage's columns."""
         from etl.kernels.bytes.utf8 import texts
         from etl.kernels.lines import c4_cleaning
-        from etl.kernels.words.segment_counts import NUM_COUNTS, LineCounts
+        from etl.kernels.words.segment_counts import NUM_COUNTS, CountsByLine
         from etl.stages.compute_signals import WORDS_OF_LINES, WORDS_OF_TEXT
         from etl.stages.rows_by_rules import rows_by_rules
 
@@ -97,7 +97,7 @@ class C4(Transform):
         for language, rows in rows_by_rules(lang, len(table)).items():
             lines = None
             if words_of_lines is not None:
-                lines = LineCounts.from_arrow(_filter(words_of_lines, rows))
+                lines = CountsByLine.from_arrow(_filter(words_of_lines, rows))
             cleaned = c4_cleaning.clean_pages(texts(_filter(text, rows)), rules, language, lines)
             index = np.flatnonzero(rows)
             counts[:, index], words[index] = cleaned.counts, cleaned.words

@@ -23,7 +23,7 @@ DescribeDrop = Callable[[Table, Drop, Sequence[LedgerEntry], int], schemas.Linea
 """A function that describes a commit as ``Describe`` does, given also its table and what it drops."""
 
 
-def open_lake(lake: str, opened: Iterable[Ledger] = ()) -> dict[str, Ledger]:
+def all_ledgers(lake: str, opened: Iterable[Ledger] = ()) -> dict[str, Ledger]:
     """Return the ledgers that are open already and those of the other tables, in the order of ``SPECS``.
 
     Raises DamagedLogError if a table has an older version than when a job last ended.
@@ -37,22 +37,22 @@ def open_lake(lake: str, opened: Iterable[Ledger] = ()) -> dict[str, Ledger]:
     return {name: ledgers[name] for name in SPECS if name in ledgers}
 
 
-def epoch_of(ledgers: Mapping[str, Ledger]) -> int | None:
+def lake_epoch_of(ledgers: Mapping[str, Ledger]) -> int | None:
     """Return the epoch of a lake, 0 for one without tables; None if the start of an epoch was interrupted."""
-    epochs = {ledger.epoch for ledger in ledgers.values() if ledger.table is not None}
+    epochs = {ledger.lake_epoch for ledger in ledgers.values() if ledger.table is not None}
     return epochs.pop() if len(epochs) == 1 else None if epochs else 0
 
 
-def current_epoch(lake: str) -> int:
+def current_lake_epoch(lake: str) -> int:
     """Return the epoch of a lake; raise MismatchError if the start of one was interrupted."""
-    epoch = epoch_of(open_lake(lake))
-    if epoch is None:
+    lake_epoch = lake_epoch_of(all_ledgers(lake))
+    if lake_epoch is None:
         raise MismatchError(
             "another process is dropping rows of this lake, or was interrupted",
             where=lake,
             hint="run the recipe with `etl run`, which finishes that, and then try again",
         )
-    return epoch
+    return lake_epoch
 
 
 def drop_all(index: Ledger) -> Drop:
@@ -61,18 +61,18 @@ def drop_all(index: Ledger) -> Drop:
     return Drop(paths=[file["path"] for file in index.table.files("path")], is_void=True)
 
 
-def start_epoch(
+def start_lake_epoch(
     ledgers: Mapping[str, Ledger], drops: Mapping[str, Drop], describe: DescribeDrop
 ) -> None:
     """Start an epoch in all tables of a lake, and drop rows in the same commits.
 
-    ``ledgers`` are those of ``open_lake``; what to drop must have been determined from the versions they have
+    ``ledgers`` are those of ``all_ledgers``; what to drop must be determined from the versions they have
     open. Raises ConflictError if a table has a newer version: then that must be done again.
     """
     tables = {name: ledger for name, ledger in ledgers.items() if ledger.table is not None}
-    epoch = 1 + max(ledger.epoch for ledger in tables.values())
+    lake_epoch = 1 + max(ledger.lake_epoch for ledger in tables.values())
     for name in reversed(SPECS):
         ledger = tables.get(name)
         if ledger is not None and ledger.table is not None:
             drop = drops.get(name, Drop())
-            ledger.drop(drop, partial(describe, ledger.table, drop), epoch=epoch)
+            ledger.drop(drop, partial(describe, ledger.table, drop), lake_epoch=lake_epoch)
