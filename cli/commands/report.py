@@ -166,7 +166,7 @@ def _losses(losses: "MeanLosses") -> Iterator[str]:
 
 
 def _means(name: str, means: "list[MeanLoss]") -> Iterator[str]:
-    """Yield the mean losses of groups, those of the greatest loss in a run first."""
+    """Yield the mean losses of groups, with the greatest loss in a run first."""
     shown = [
         [each.run, each.group, f"{each.tokens:,}", f"{each.loss:.4f}"]
         for each in means[:_MAX_SOURCES_SHOWN]

@@ -3,11 +3,11 @@
 If there are more pairs than a partition may have, they stay on the workers, in memory or spilled to disk.
 Each document has a home partition, which holds all pairs in which it is the worse document. In each round, a
 partition asks the home partitions of the better documents whether these stay, decides its own documents in
-order of preference, and drops the pairs that no longer count: those whose better document goes, and those of
-a document that has a better keeper (``independent_set.thin_pairs`` of the kernels). A document that is the
-worse one in no pair stays. This is the parallel greedy algorithm of Blelloch, Fineman and Shun (SPAA 2012,
-arXiv 1202.3205). Its result equals that of a single task, which decides the remaining documents as soon as
-their pairs fit in one partition.
+order of preference, and drops each pair that no longer counts: the better document goes, or the worse one
+has a better keeper (``independent_set.thin_pairs`` of the kernels). A document that is the worse one in no
+pair stays. This is the parallel greedy algorithm of Blelloch, Fineman and Shun (SPAA 2012, arXiv
+1202.3205). Its result equals that of a single task, which decides the remaining documents as soon as their
+pairs fit in one partition.
 
 Cost of a round: 24 bytes for each document that a partition asks for, and for each answer; pairs do not move.
 A task that decides holds 48 bytes for each pair, and 128 more while it decides (measured; a million pairs
@@ -144,7 +144,7 @@ def questions(pairs: pd.DataFrame) -> pd.DataFrame:
 def answers(pairs: pd.DataFrame, asked: pd.DataFrame) -> pd.DataFrame:
     """Return the decided ones among the documents in ``asked``, and whether they stay.
 
-    This is the home partition of these documents; the buckets are those of the partitions that asked.
+    This is the home partition of these documents; each bucket is a partition that asked.
     """
     stays, worse = pairs["stays"].to_numpy(), pairs["worse"].to_numpy()
     documents = asked["document"].to_numpy()

@@ -1,8 +1,8 @@
 """Exact deduplication: pair documents whose texts have equal content hashes.
 
-The hashes are shuffled by their last 8 bytes, so that all equal ones are in one partition, where those of
-documents kept by earlier runs are looked up (``etl.dedup.key_lookup``). Only numbers are shuffled: 32 bytes
-per new document.
+The hashes are shuffled by their last 8 bytes, so that all equal ones are in one partition, where the hashes
+of documents kept by earlier runs are looked up (``etl.dedup.key_lookup``). Only numbers are shuffled: 32
+bytes per new document.
 """
 
 from dataclasses import dataclass

@@ -206,7 +206,7 @@ def first_keys(
 ) -> NDArray[np.int64]:
     """Return the positions of the keys of units that look-ups need.
 
-    These are, of equal keys, that of the first document and that of the first one that is not short.
+    Of equal keys, look-ups need the key of the first document, and of the first document that is not short.
 
     >>> first_keys(np.array([5, 5, 5, 5]), np.array([4, 3, 2, 1]), np.array([0, 0, 1, 1])).tolist()
     [3, 1]

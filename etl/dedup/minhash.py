@@ -11,9 +11,9 @@ Only numbers are shuffled: 24 bytes per band of each new document, and about 500
 A run that adds files looks up the documents
 kept by earlier runs by their keys (``etl.dedup.key_lookup``) and reads only the signatures of candidates. Its
 result is that of one run over all files if ``keep`` is ``first``, no key has more than 64 documents, and the
-new files come after the old ones. Decisions that are made again after a repair are those of the first time if
-no key has more than 64 documents: among more, each is compared with the best that are left, not with those of
-the first time.
+new files come after the old ones. Decisions that are made again after a repair do not change if no key has
+more than 64 documents: among more, each is compared with the best that are left, which may not be the best
+of the first time.
 """
 
 from dataclasses import dataclass
@@ -175,7 +175,8 @@ class _Pairs(NamedTuple):
 def pair_candidates(bands: pd.DataFrame) -> pd.DataFrame:
     """Return the pairs to compare, each once: documents of the arrival with better ones of the same key.
 
-    ``bands`` has the columns ``key``, ``address`` and ``rank``, the result those of ``ENDS`` and ``bucket``.
+    ``bands`` has the columns ``key``, ``address`` and ``rank``, and the result has ``bucket`` and the
+    columns of ``ENDS``.
     """
     shared = _Bands.of(bands).shared()
     better, worse = _pairs_with_best(shared)

@@ -1,7 +1,7 @@
 """Deduplicate paragraphs, lines or sentences (units): cut them from all documents but the first.
 
-1. The hashes of all units are shuffled. Of equal units, all but the first are repeats. They are ordered by
-   the arrival of their documents, then by address, then by position in the document.
+1. The hashes of all units are shuffled. Of equal units, all but the first are repeats: the order is by the
+   arrival of their documents, then by address, then by position in the document.
 2. The repeats are sent to their documents, and documents that would become too short are dropped.
 3. Repeats are determined again without the dropped documents, because a unit must not be cut when the
    document that keeps it is dropped. This cuts less than before, so no further document becomes short.
@@ -13,8 +13,9 @@ in the table ``keys`` (``etl.dedup.key_lookup``): documents of earlier runs are 
 
 Cost: the hashes of new documents are read once; the shuffles move 24 bytes per unit and, for each of steps 2
 and 3, 32 per repeat; all units with the same hash are in one partition. The workers keep the units whose hash
-occurs more than once, 24 bytes each. Between steps 2 and 3, the partitions of the hashes ask those of the
-documents which are short: 24 bytes for each document and partition that has units of it. Text is not read.
+occurs more than once, 24 bytes each. Between steps 2 and 3, the partitions of the hashes ask the partitions
+of the documents which documents are short: 24 bytes for each document and partition that has units of it.
+Text is not read.
 """
 
 import json
@@ -270,7 +271,7 @@ class _Chars(NamedTuple):
 def _count_chars(
     unit_chars: pa.ListArray, ordinals: NDArray[np.int64], offsets: NDArray[np.int64]
 ) -> _Chars:
-    """Return the code points of each document, given those of each of its units.
+    """Return the code points of each document, given the code points of each of its units.
 
     The units to cut from document ``k`` are ``ordinals[offsets[k] : offsets[k + 1]]``, at least one.
     """

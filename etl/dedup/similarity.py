@@ -7,8 +7,8 @@ one task. Only the row groups that hold a document of a pair are read.
 
 Memory of that task: 8 bytes for each of ``WORDS_AT_ONCE`` words, or of the words of one document and of those
 that it is compared with if these are more, and one row group. Time: 4 s per gigabyte of text to compute the
-shingles, once in each task and group of pairs, and 2 ns per shingle of a pair. Pairs that no longer matter
-are skipped: those with a better document that is removed, and those of a document with a better keeper.
+shingles, once in each task and group of pairs, and 2 ns per shingle of a pair. A pair no longer matters,
+and is skipped, if its better document is removed, or if its worse document has a better keeper.
 """
 
 from dataclasses import dataclass
@@ -166,9 +166,9 @@ class SimilarityCheck:
     def _shingle_sets(
         self, documents: NDArray[np.int64], wanted: NDArray[np.int64], sizes: NDArray[np.int64]
     ) -> ShingleSets:
-        """Return the sets of the documents with the numbers ``wanted``; those of the others are empty.
+        """Return the sets of the documents with the numbers ``wanted``, and empty sets for the others.
 
-        Reads one row group at a time. ``sizes`` are those of all documents.
+        Reads one row group at a time. ``sizes`` has the sizes of all documents.
         """
         hashes = np.empty(int(sizes[wanted].sum()), np.int64)
         starts, stops = np.zeros((2, len(documents)), np.int64)

@@ -140,7 +140,7 @@ def read_commit_files(
 ) -> Iterator[bytes]:
     """Yield the contents of log entries in order, reading a few ahead.
 
-    ``held`` has the contents of entries that were read before, and gets those of others up to a few
+    ``held`` has the contents of entries that were read before, and gets the contents of others up to a few
     megabytes. Raises StorageError if an entry is missing.
     """
     log = log_folder(url)

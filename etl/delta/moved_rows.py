@@ -116,7 +116,7 @@ def _exchange(files: set[str], old: Iterable[str], new: Iterable[str]) -> None:
 
 
 def _entries(url: str, version: int) -> Iterator[tuple[int, bytes]]:
-    """Yield the log entries from a version backward, up to the first one that does not exist."""
+    """Yield the log entries from a version backward, up to the first missing entry."""
     names = set(list_log_files(url))
     oldest = version + 1
     while oldest > 0 and commit_file_name(oldest - 1) in names:

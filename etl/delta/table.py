@@ -180,8 +180,8 @@ class Table:
     def files(self, *columns: str, by: Sequence[str] = ("path",)) -> Iterator[dict[str, Any]]:
         """Yield the live data files with ``path`` and the given columns of ``data_files``.
 
-        They are sorted by the columns ``by``, which must be among these. If there are none, the order is that
-        of the log, and only some of the files are held at a time.
+        The rows are sorted by the columns ``by``, which must be among these. If there are none, the order
+        is that of the log, and only some of the files are held at a time.
         """
         if not by:
             for batch in self.file_batches(columns):

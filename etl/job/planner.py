@@ -1,7 +1,8 @@
 """Plan a run, and drop the rows of rebuilt tables and changed input files first.
 
-Rows are dropped in the commits that start an epoch of the lake (``etl.lake.epochs``). They succeed only on
-the versions that were planned from. If another run commits at the same moment, all is planned again.
+Rows are dropped in the commits that start an epoch of the lake (``etl.lake.epochs``). These commits succeed
+only on the versions that were planned from. If another run commits at the same moment, all is planned
+again.
 """
 
 import random
@@ -132,7 +133,7 @@ class Planner:
 def find_drops(plan: Plan, lake: Mapping[str, Ledger]) -> dict[str, Drop]:
     """Return what each table of a lake drops before a run; tables that do not occur drop nothing.
 
-    ``lake`` has the ledgers that the plan was made from, and those of the other tables.
+    ``lake`` has the ledgers that the plan was made from, and the ledgers of the other tables.
     """
     drops: dict[str, Drop] = {}
     for step in plan.rebuilt:

@@ -139,7 +139,7 @@ class _Shuffle:
         """Add all rows of the version of ``tokens`` that is the newest now."""
         goal, shuffled = self.tables.tokens_table.version, self.tables.shuffled
         if not shuffled.fits or (self._settings.rebuild and shuffled.num_parts):
-            self._begin()  # a table without parts is one that an interrupted shuffle has begun
+            self._begin()  # a table without parts was begun by an interrupted shuffle
         bucket_bytes = self._settings.bucket_bytes or bucket_bytes_for(
             _worker_memory(self._job.client)
         )

@@ -82,8 +82,8 @@ class PlannedPart:
     def row_group_bytes(self, tokens_before: int) -> int:
         """Return the size of a row group, so that as many rows follow each group of earlier parts.
 
-        Readers place row groups by their keys. Those of a part that is a tenth of the table are a tenth as
-        large, so that a batch has its share of them.
+        Readers place row groups by their keys. In a part that is a tenth of the table, row groups are a
+        tenth as large, so that a batch has its share of them.
         """
         full = SHUFFLED.layout.row_group_bytes
         return max(full * self.tokens // max(self.tokens + tokens_before, 1), _MIN_GROUP_BYTES)

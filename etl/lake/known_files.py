@@ -145,9 +145,11 @@ def _live(inputs: InputLog, identities: Collection[int]) -> set[int]:
 def _sample_unknown(
     unknown: Sequence[tuple[Split, int | None]], inputs: InputLog
 ) -> Iterator[tuple[Split, int | None, Sequence[int]]]:
-    """Yield the files, each with the identity of its name and those of files read with the same sample.
+    """Yield the files, each with the identity of its name and the identities of files read with the same
+    sample.
 
-    Only a file with the size of one that was read is sampled. One that cannot be read is perhaps unchanged.
+    Only a file with the size of a file that was read is sampled. One that cannot be read is perhaps
+    unchanged.
     """
     for chunk in _chunks(unknown):
         contents = inputs.with_sizes({file.size for file, _ in chunk})

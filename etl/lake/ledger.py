@@ -2,7 +2,7 @@
 
 Each commit has one application transaction (``txn``) per unit of work, named by the unit's key, so that the
 rows of a unit and the record that it is done become visible together. A key hashes the table's name and
-generation and the identity of the input; within a generation, all rows are those of one recipe. The log has
+generation and the identity of the input; within a generation, all rows are made by one recipe. The log has
 these kinds of ``txn``:
 
 - ``epoch``               increases before rows are dropped; within an epoch, tables only grow
@@ -173,7 +173,7 @@ class Ledger:
         return InputLog(self._transactions, self.generation, self.key)
 
     def done(self) -> Iterator[str]:
-        """Yield the keys of all units of work that are done, also those of earlier generations."""
+        """Yield the keys of all units of work that are done, also in earlier generations."""
         return (key for key, number in self._transactions.of_kind("") if number > 0)
 
     def arrival_of(self, key: str) -> int | None:
@@ -230,11 +230,12 @@ class Ledger:
     ) -> list[LedgerEntry]:
         """Commit entries in one step, and return those that this commit has completed.
 
-        An entry that another run has committed concurrently is skipped, and its files remain orphans, as are
-        those of an entry with the rows of a file that the table holds: it becomes a name of that file, or is
-        left to the next plan if that file was read in parts. Raises MismatchError as ``refresh`` does, and if
-        the table holds other content of an input file; StorageError if a data file is missing or has another
-        size; and, without ``retry``, ConflictError if any other commit came first.
+        An entry that another run has committed concurrently is skipped, and its files remain orphans. So do
+        the files of an entry with the rows of an input file that the table holds already: the entry becomes
+        a name of that input file, or is left to the next plan if that was read in parts. Raises
+        MismatchError as ``refresh`` does, and if the table holds other content of an input file;
+        StorageError if a data file is missing or has another size; and, without ``retry``, ConflictError if
+        any other commit came first.
         """
         for attempt in range(_MAX_ATTEMPTS):
             todo = tell_copies([e for e in entries if not self._is_committed(e)], self.inputs)

@@ -22,8 +22,8 @@ from etl.lake.table_specs import SHUFFLED
 class ShuffledTable:
     """The table ``tokens_shuffled`` of a lake, next to the table ``tokens``, for one seed.
 
-    ``fits`` says whether its rows are those of a version of ``tokens``: no row of that was dropped since, and
-    no other program has changed the table.
+    ``fits`` says whether its rows are the rows of a version of ``tokens``: no row of that was dropped
+    since, and no other program has changed the table.
     """
 
     def __init__(self, tokens: Ledger, *, seed: int, table: Table | None = None) -> None:

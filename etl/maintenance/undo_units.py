@@ -5,7 +5,7 @@ the decisions on the input files it covers, and with their tokens. The next run 
 tokenizes only these units. Indexes are emptied.
 
 Where another program has changed data, the log then names the data files that Tokenlake's commits have made,
-and no others. Those that it has removed are added again if they exist. A file that no longer exists, since a
+and no others. Files that it has removed are added again if they exist. A file that no longer exists, since a
 vacuum of that program has deleted it, is damage like any other, but its units are undone in the same commit:
 no version ever names it.
 """

@@ -173,7 +173,7 @@ class _Log:
 
     @classmethod
     def newest(cls, url: str, before: "_Log | None") -> "_Log | None":
-        """Return the newest log of a table, or the one that was read before if it is that."""
+        """Return the newest log of a table: the log read before if no commit followed."""
         table = find_table(url) if before is None else before.table.newest()
         if table is None:
             return None
@@ -235,7 +235,7 @@ class _Removals:
 
 
 def _entry_times(url: str) -> dict[int, datetime]:
-    """Return when the store has written each log entry, by version; without those of unknown times."""
+    """Return when the store has written each log entry, by version; entries of unknown times are left out."""
     entries = storage.walk_files(log_segment.log_folder(url))
     named = ((log_segment.version_of_commit_file(e.uri.rsplit("/", 1)[-1]), e) for e in entries)
     return {

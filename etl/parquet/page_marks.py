@@ -65,8 +65,8 @@ class MarkedOutput:
 def _find_marks(pages: list[tuple[int, int]], rows: pa.Table, column: str) -> list[list[int]]:
     """Return the first value of each page of a column, and the offset of the page.
 
-    Pages of a dictionary are not among ``pages``, nor are those of columns that use it: returns no marks
-    if those of the column cannot be distinguished.
+    ``pages`` has no pages of a dictionary, nor of columns that use it: returns no marks if the pages of the
+    column cannot be distinguished.
     """
     lists: Any = rows[column].combine_chunks()
     offsets = np.asarray(lists.offsets).astype(np.int64)

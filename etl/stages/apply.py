@@ -136,7 +136,8 @@ def _groups_before(step: PlacedStage, run: Sequence[PlacedStage], *, ahead: bool
     """Return the groups to compute before a filter: those that it reads, and ``ahead`` all cheap ones.
 
     Ahead, cheap groups are computed at once, before the first filter of the run rejects anything. Words are
-    those of the document's language if a filter of the run reads that, so it is identified before them.
+    split by the rules of the document's language if a filter of the run reads that, so it is identified
+    before them.
     """
     of_run = {SIGNALS[name].group for other in run for name in _signals_read(other)}
     groups = {SIGNALS[name].group for name in _signals_read(step)}

@@ -138,7 +138,7 @@ def _count_by_rules(
     quality = np.zeros((len(word_counts.COUNTS), len(column)), np.int64)
     repeated = np.zeros((len(_REPEATED), len(column)), np.int64)
     lines: list[pa.Array] = []
-    order = np.zeros(len(column), np.int64)  # of rows among those of all groups
+    order = np.zeros(len(column), np.int64)  # of rows among the rows of all groups
     num = 0
     for rules, rows in rows_of.items():
         part = one_chunk(column.filter(rows))
@@ -208,7 +208,7 @@ def _stop_words(columns: Columns, _: Sequence[str]) -> Columns:
 
 
 GROUPS: Final[dict[str, Callable[[Columns, Sequence[str]], Columns]]] = {
-    "language": _language,  # first, since the words of a document are those of its language
+    "language": _language,  # first, since a document is split into words by the rules of its language
     "words": _words,
     "spaced": _spaced,
     "lines": _lines,

@@ -203,7 +203,7 @@ def _collect(root: Path, name: str) -> dict[str, Path]:
 
 
 def _files_of(root: Path, name: str) -> tuple[bool, list[Path]]:
-    """Return whether a module below a root is in a package, and its file or those of the package."""
+    """Return whether a module below a root is in a package, and its file or all files of the package."""
     folders, parts = [str(root)], name.split(".")
     for depth in range(1, len(parts) + 1):
         spec = PathFinder.find_spec(".".join(parts[:depth]), folders)
@@ -356,7 +356,7 @@ _DIGEST: Final = "__tokenlake_sha256__"
 
 
 def _loaded(module: UserModule) -> list[ModuleType]:
-    """Return the loaded modules whose names are those of a user's files; installed ones stay as they are."""
+    """Return the loaded modules that have the names of a user's files; installed ones stay as they are."""
     files = module.files.files if module.files is not None else ()
     tops = {file.name.split("/")[0].removesuffix(".py") for file in files}
     named = [each for name, each in list(sys.modules.items()) if name.partition(".")[0] in tops]

@@ -51,9 +51,9 @@ class File(NamedTuple):
 
 @dataclass(frozen=True)
 class FileSet:
-    """The files that a path names: one file, or those of a folder or a glob.
+    """The files that a path names: one file, or all files of a folder or a glob.
 
-    They are found below ``root``, or, once they are sent, in the folder ``store`` by their digests.
+    Files are found below ``root``, or, once they are sent, in the folder ``store`` by their digests.
     """
 
     root: str
@@ -77,7 +77,7 @@ class FileSet:
         return storage.join(self.store, file.sha256.hex())
 
     def path_below(self, folder: Path) -> Path:
-        """Return the path that replaces the one that the user gave, in the folder of a machine."""
+        """Return the path in the folder of a machine that replaces the user's path."""
         copies = folder / self.key
         return copies if self.is_folder else copies / self.files[0].name
 

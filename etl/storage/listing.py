@@ -50,7 +50,7 @@ class FileInfo:
     modified: datetime | None = field(default=None, compare=False)  # UTC, by the store's clock
 
     def is_as_listed(self, fingerprint: str) -> bool:
-        """Return whether the file is the one that was listed, perhaps on another machine.
+        """Return whether the file is the listed file, perhaps on another machine.
 
         Inodes are not compared: file systems on top of object stores have their own on each machine.
         """
@@ -64,7 +64,7 @@ class Listing:
     """What a URL matches: its files, and what the same requests show of the folders that they are in.
 
     ``root`` is the URL of the folder that was listed. ``tables`` are the folders of Delta tables below it,
-    and ``links`` those of the files that are links.
+    and ``links`` the paths of the files that are links.
     """
 
     root: str
@@ -180,7 +180,7 @@ def _glob_entries(fs: Any, url: str, root: str, tables: set[str]) -> list[dict[s
 def walk_files(folder: str) -> Iterator[FileInfo]:
     """Yield the files of ``find_files`` below a folder, in any order.
 
-    Those of a local folder or of S3 are not held; a file of another store takes a kilobyte of memory.
+    Files of a local folder or of S3 are not held; a file of another store takes a kilobyte of memory.
     Raises as ``find_files`` does.
     """
     url = normalize(folder)

@@ -2,7 +2,7 @@
 
 A server or a cache in front of it may ignore the header Range, and return the whole file, or return another
 range. Its client would pass the bytes on, and rows would be read twice or not at all. The clients of S3, of
-Google Cloud Storage and of web servers show the headers of each response to the functions below. Those of
+Google Cloud Storage and of web servers show the headers of each response to the functions below. Clients of
 other stores do not, so that only the number of bytes is compared (``check_length``).
 """
 

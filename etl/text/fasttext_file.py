@@ -233,7 +233,7 @@ def _read_kept_buckets(file: _Reader, num_kept: int, num_buckets: int) -> dict[i
 def _read_vectors(
     file: _Reader, settings: _Settings, num_words: int, kept: dict[int, int] | None
 ) -> Vectors:
-    """Read the vectors of words and buckets; those of kept buckets are put in their order."""
+    """Read the vectors of words and buckets; kept buckets are put in their order."""
     none = Vectors(
         dense=_frozen(np.zeros(0, np.uint8)),
         codes=_frozen(np.zeros((0, 1), np.uint8)),

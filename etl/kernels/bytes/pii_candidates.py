@@ -35,7 +35,7 @@ _IS_LOCAL: Final = _table(_DIGITS + _LETTERS + b"._%+-'")  # in the local part o
 _MAX_QUOTED: Final = 64  # bytes between the quotes of a local part (RFC 5321, 4.5.3.1.1)
 
 SPACED, UNSPACED = 1, 2
-"""Classes of letters: those of scripts with spaces between words, and the others (Han, Thai, Hangul ...).
+"""Classes of letters: of scripts with spaces between words, and of the others (Han, Thai, Hangul ...).
 
 In the others, a word before an address is not separated from it. Hangul has spaces, but also such suffixes.
 """
@@ -69,7 +69,7 @@ _IS_SEPARATOR: Final = _table(" /().-\u00a0\u202f\u2011".encode())  # between th
 
 
 class Candidates(NamedTuple):
-    """The bytes at which a match may begin; those of document ``k`` begin at ``first[k]``."""
+    """The bytes at which a match may begin; the bytes in document ``k`` begin at ``first[k]``."""
 
     starts: NDArray[np.int64]  # (m,)
     first: NDArray[np.int64]  # (n + 1,)

@@ -49,7 +49,7 @@ class Vocabulary(NamedTuple):
 
 
 class Vectors(NamedTuple):
-    """The vectors of words, then those of buckets: dense, or the codes of a product quantizer."""
+    """The vectors of words, then of buckets: dense, or the codes of a product quantizer."""
 
     dense: NDArray[
         np.uint8

@@ -1,7 +1,7 @@
 """Sum the vectors of the words and n-grams of texts, as fastText does (Joulin et al. 2016, arXiv 1607.01759).
 
-A text is one line. Each token has a vector: that of the word, if the model knows it, plus those of the
-n-grams of characters of ``<token>``. Then follow the token ``</s>`` and the n-grams of tokens.
+A text is one line. Each token has a vector: the vector of the word, if the model knows it, plus the vectors
+of the n-grams of characters of ``<token>``. Then follow the token ``</s>`` and the n-grams of tokens.
 
 Most tokens occurred in the texts before, so a table keeps the vectors of recent ones: of real text, it has
 six to eight of ten. The vector of a token is always summed first, so that a result does not depend on what is
@@ -50,7 +50,7 @@ from etl.kernels.jit import inner, kernel
 NO_LIMIT: Final = 1 << 62
 """The value of ``max_chars`` for whole texts."""
 
-_COLLECTED: Final = 1024  # tokens, at most; n-grams, before those of the last token
+_COLLECTED: Final = 1024  # tokens, at most; n-grams, before the last token's
 _TOKEN_PRIME: Final = np.uint64(116049371)  # of fastText, for n-grams of tokens
 _PREFIX: Final = int.from_bytes(LABEL_PREFIX[:8].encode(), "little")
 _PREFIX_END: Final = ord(LABEL_PREFIX[8])
@@ -187,9 +187,9 @@ def _sum_tokens(
 ) -> tuple[int, int, int]:
     """Add the vectors of the collected tokens and their n-grams.
 
-    Those that the table does not have are computed at the end of a window: after the last token, or before a
-    slot would be needed for another token. Return how many vectors were added, the number of tokens of the
-    text so far, and the next window.
+    Vectors that the table does not have are computed at the end of a window: after the last token, or
+    before a slot would be needed for another token. Return how many vectors were added, the number of
+    tokens of the text so far, and the next window.
     """
     last, total, first, size = last_slot(table), 0, 0, 0
     work.slots[num] = last + 1
@@ -278,7 +278,7 @@ def _collect_token_ngrams(
 ) -> int:
     """Collect the n-grams that end with a token, for a slot, and return how many n-grams were collected.
 
-    The hash of an n-gram is a polynomial of those of its tokens.
+    The hash of an n-gram is a polynomial of the hashes of its tokens.
     """
     hashes, num_buckets = work.open_tokens, np.uint64(model.settings.num_buckets)
     # fastText keeps a hash as an int32, and extends its sign.

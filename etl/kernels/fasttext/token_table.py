@@ -1,7 +1,7 @@
 """The table of tokens that occurred, with the vector of each.
 
-A token has one slot, by a hash of its first 32 bytes, and replaces the one that was there. Longer tokens are
-not found again. Two more slots belong to ``</s>``, and to the n-grams of tokens of a text.
+A token has one slot, by a hash of its first 32 bytes, and replaces the token that was there. Longer tokens
+are not found again. Two more slots belong to ``</s>``, and to the n-grams of tokens of a text.
 """
 
 from functools import reduce

@@ -42,7 +42,7 @@ def vector_at(row: int, model: Model) -> NDArray[np.float32]:
 
 @rare
 def add_ngrams(ngrams: Ngrams, size: int, model: Model, table: Table) -> None:
-    """Add the vectors of ``size`` n-grams to those of their slots, and count them.
+    """Add the vectors of ``size`` n-grams to the vectors of their slots, and count them.
 
     In steps, each in place: buckets, those that may have a vector, rows. What a step drops is stored and then
     overwritten, since no branch could be predicted, and so that loads do not wait for each other.
@@ -88,7 +88,7 @@ def _find_buckets(hashes: NDArray[np.uint32], size: int, num_buckets: int) -> No
 
 @inner
 def _find_row(bucket: int, vectors: Vectors) -> tuple[int, int]:
-    """Return the row of a bucket, counted from the first one that was kept, and 1 if it was, else 0."""
+    """Return the row of a bucket among the kept buckets, and 1 if it was kept, else 0."""
     block, bit = bucket >> np.uint64(6), bucket & _SIX_BITS
     kept = vectors.buckets[block, 0]
     before = kept & (np.int64(1) << np.int64(bit)) - 1

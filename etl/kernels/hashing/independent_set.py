@@ -1,9 +1,9 @@
 """Choose the documents to keep among similar pairs: the preferred ones, without chains.
 
-Documents are visited in the order of preference. A document is kept unless it is similar to one that is
-kept already. Every duplicate is therefore similar to its own keeper; a chain of documents, each similar to
-the next, does not collapse into one; and documents later in the order never change earlier decisions. (Such
-a set is the lexicographically first maximal independent set of the graph.) Connected components, by
+Documents are visited in the order of preference. A document is kept unless it is similar to a document that
+is kept already. Every duplicate is therefore similar to its own keeper; a chain of documents, each similar
+to the next, does not collapse into one; and documents later in the order never change earlier decisions.
+(Such a set is the lexicographically first maximal independent set of the graph.) Connected components, by
 union-find, have neither property. One pass over the sorted pairs, or several over parts of them
 (``thin_pairs``).
 """
@@ -42,9 +42,9 @@ def thin_pairs(
     """Return the pairs that can still matter, as a mask, and update ``state``.
 
     A pair can matter if its better document is not removed and its worse document has no keeper that is
-    better still. Documents and pairs are those of ``choose_independent``, which returns the same result
-    for the remaining pairs as for all. ``state`` is the state of each document; start with STAYS for a
-    document that no pair outside this call can remove.
+    better still. Documents and pairs are as in ``choose_independent``, which returns the same result for
+    the remaining pairs as for all. ``state`` is the state of each document; start with STAYS for a document
+    that no pair outside this call can remove.
 
     >>> state = np.array([OPEN, STAYS, STAYS], np.int8)
     >>> thin_pairs(np.array([0, 1]), np.array([2, 2]), state), state

@@ -1,6 +1,6 @@
 """Find which word n-grams of texts are in a large set, exactly and in texts of any length.
 
-Words are those of ``etl.kernels.words.normalized_words``. A look-up compares 64 bits of a rolling hash,
+Words are defined in ``etl.kernels.words.normalized_words``. A look-up compares 64 bits of a rolling hash,
 then the words, so a hash collision is never taken for a match. The set takes 18 bytes per n-gram, 4 to 8
 bytes more for the buckets, and its normalized words. Texts are processed in blocks. One core processes
 140 MB of text per second with 100 MB of text in the set, and 200 MB per second with 5 MB.

@@ -36,7 +36,7 @@ class ShingleSets(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """Pairs of documents: those of a worse document are adjacent, in the order of their better ones."""
+    """Pairs of documents: all pairs of a worse document are adjacent, in the order of their better ones."""
 
     better: NDArray[np.int64]  # (m,) positions in ``ShingleSets``
     worse: NDArray[np.int64]  # (m,)
@@ -70,7 +70,7 @@ def fill_sets(
 def group_pairs(pairs: Pairs, sizes: NDArray[np.int64], limit: int) -> NDArray[np.int64]:
     """Return 0 and the ends of groups of pairs whose texts have at most ``limit`` words together.
 
-    ``sizes`` are the words of all documents; those of pairs whose similarity is known do not count. All
+    ``sizes`` are the words of all documents; the words of pairs whose similarity is known do not count. All
     pairs of a worse document are in the same group, even if these have more words.
 
     >>> pairs = Pairs(np.array([0, 1, 0]), np.array([1, 2, 3]), np.full(3, np.nan))
@@ -89,7 +89,7 @@ def find_similar(
 
     ``state`` is the state of each document as far as it is known (see ``independent_set``); it is updated.
     All pairs in which a document is the worse one are in the same call. A pair cannot matter if its better
-    document is removed, or if its worse document is similar to a better one that stays.
+    document is removed, or if its worse document is similar to a better document that stays.
 
     >>> sets = ShingleSets(np.array([1, 2, 3, 2, 3, 4]), np.array([0, 3]), np.array([3, 6]))
     >>> pairs = Pairs(np.array([0]), np.array([1]), np.array([np.nan]))

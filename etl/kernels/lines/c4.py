@@ -1,6 +1,6 @@
 """C4's cleaning rules: remove lines and citation marks from pages, and count sentences.
 
-The rules are those of Raffel et al. 2020 (section 2.2), in the order of datatrove 0.10.1. ASCII letters are
+The rules are from Raffel et al. 2020 (section 2.2), in the order of datatrove 0.10.1. ASCII letters are
 compared without regard to case. The new text is never longer than the old one.
 """
 
@@ -92,7 +92,8 @@ def clean_pages(
     """Remove lines and citation marks from each document, and count them.
 
     ``words`` is the language whose rules split words (``rules_of``), and thereby sentences. If the words of
-    ``lines`` are known, those of the result are counted; only lines that had citation marks are split again.
+    ``lines`` are known, the words of the result are counted; only lines that had citation marks are split
+    again.
     """
     num = len(texts.offsets) - 1
     known = LineCounts.unknown() if lines is None else lines

@@ -1,6 +1,6 @@
 """Remove given paragraphs, lines or sentences from documents, without leaving larger gaps.
 
-Units are those of ``etl.kernels.lines.text_units``. A line of which nothing remains is cut, as in
+Units are defined in ``etl.kernels.lines.text_units``. A line of which nothing remains is cut, as in
 ``etl.kernels.lines.repeated``. In a line of which some sentences remain, each removed one leaves a *hole*.
 The result is the spans that remain.
 """

@@ -313,7 +313,7 @@ def keep_lines(
 def _blank_lines(buffers: LineBuffers, gap: int, line: int) -> tuple[int, int]:
     """Return the first and the end of the lines to keep from the gap before a line.
 
-    These are all of them if none is cut. Otherwise, they are the first run of blank lines, or no lines at
+    All lines if none is cut; otherwise, the first run of blank lines, or no lines at
     the beginning of the document.
     """
     first = gap

@@ -1,6 +1,6 @@
 """Split documents into paragraphs, lines or sentences, and hash these.
 
-Paragraphs and lines are those of ``etl.kernels.lines.repeated``. A sentence ends where
+Paragraphs and lines are defined in ``etl.kernels.lines.repeated``. A sentence ends where
 ``etl.kernels.words.sentences`` ends it, or with its line. Punctuation before the first word of a sentence
 belongs to it if white space precedes that punctuation. A sentence is compared together with those that
 follow it in its document, ``span`` in all. Two units are equal if their 64-bit hashes are.
@@ -51,7 +51,7 @@ class Cutting(NamedTuple):
 
 
 class Units(NamedTuple):
-    """The units of all documents; those of document ``k`` begin at ``first_unit[k]``."""
+    """The units of all documents; document ``k`` begins at unit ``first_unit[k]``."""
 
     first_unit: NDArray[np.int64]  # (n + 1,)
     hashes: NDArray[np.int64]  # (m,), or NOT_COMPARED
@@ -112,7 +112,7 @@ def _split_all(
     cutting: Cutting,
     first_unit: NDArray[np.int64],
 ) -> UnitBuffers:
-    """Return the units of all documents; those of document ``k`` begin at ``first_unit[k]``."""
+    """Return the units of all documents; document ``k`` begins at unit ``first_unit[k]``."""
     buffers, units, num = new_line_buffers(1024), new_unit_buffers(1024), 0
     for k in range(len(offsets) - 1):
         buffers, _, units, num = split_document(
@@ -257,7 +257,7 @@ def _append_sentence(
 
 @kernel
 def _hash_spans(units: UnitBuffers, first_unit: NDArray[np.int64], cutting: Cutting) -> None:
-    """Replace hashes of sentences by those of their spans, and of units not compared by NOT_COMPARED."""
+    """Replace hashes of sentences by hashes of their spans, and of units not compared by NOT_COMPARED."""
     for k in range(len(first_unit) - 1):
         _hash_spans_of(units, first_unit[k], first_unit[k + 1], cutting)
 

@@ -1,9 +1,9 @@
 """Count words, symbols, bullets, ellipses and repeated n-grams in one pass over the words.
 
 Words are the segments of ``etl.kernels.words.spacy``, words found elsewhere (``given_words``), or the text
-between white space. They are read in
-blocks, and each block is counted before the next one overwrites it. The quality rules are those of Rae et
-al. 2021, appendix A.1.1; the repeated n-grams those of ``etl.kernels.signals.repeated_ngrams``.
+between white space. Segments are read in blocks, and each block is counted before the next one overwrites
+it. The quality rules are from Rae et al. 2021, appendix A.1.1; ``etl.kernels.signals.repeated_ngrams``
+defines the repeated n-grams.
 """
 
 from typing import Final, NamedTuple
@@ -62,7 +62,7 @@ COUNTS: Final = QualityCounts._fields
 (
     _HASHES, _ELLIPSES, _CHARS, _NEWLINES, _LINES, _BULLET_LINES, _ELLIPSIS_LINES
 ) = range(NUM_COUNTS, len(COUNTS))  # fmt: skip
-# The columns before are those of ``segment_counts``; until ``_finish_counts``, stop_words is STOP_BITS.
+# The columns before are defined in ``segment_counts``; until ``_finish_counts``, stop_words is STOP_BITS.
 
 
 class WordCounts(NamedTuple):

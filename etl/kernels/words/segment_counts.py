@@ -45,14 +45,14 @@ _OF_LINE: Final = pa.list_(pa.int64(), NUM_COUNTS)
 
 
 class Lines(NamedTuple):
-    """The lines of documents: those of document k are lines ``first[k]`` to ``first[k + 1]``."""
+    """The lines of documents: document k has the lines ``first[k]`` to ``first[k + 1]``."""
 
     first: NDArray[np.int64]  # (documents + 1,)
     ends: NDArray[np.int64]  # (lines,) the byte after the line break
 
 
 class LineCounts(NamedTuple):
-    """The counts of the lines of documents; those of document k begin at row ``first[k]``."""
+    """The counts of the lines of documents; document k begins at row ``first[k]``."""
 
     first: NDArray[np.int64]  # (documents + 1,); of length 0 if the counts are unknown
     counts: NDArray[np.int64]  # (lines, NUM_COUNTS), read-only
@@ -164,7 +164,7 @@ def add_block(
     counts: NDArray[np.int64],
     line: int,
 ) -> int:
-    """Add the segments of a block to the counts of their lines, given one that none of them precedes.
+    """Add the segments of a block to the counts of their lines; no segment precedes the given line.
 
     Returns the line of the last segment.
     """
@@ -197,7 +197,7 @@ def count_line(
     sums: NDArray[np.int64],
     document: int,
 ) -> None:
-    """Add the counts of a text between two bytes to those of a document."""
+    """Add the counts of a text between two bytes to the counts of a document."""
     while at < end:
         at, num = next_words(data, at, end, tables, buffers, True)
         add_segments(data, buffers.block, 0, num, end, sums, document)

@@ -77,7 +77,7 @@ _BLOCK: Final = 256  # segments at a time; the block has rows for one more chunk
 _find_letters = simd.make_byte_finder(
     ascii_letters.encode(), bytes(byte for byte in range(0x80) if chr(byte).isspace())
 )
-_JOINED: Final = 5  # the most segments that are joined: those of ":-)))"
+_JOINED: Final = 5  # the most segments that are joined, as in ":-)))"
 _SEEN, _JOIN = 1 << 2, 1 << 3  # flags in _join; from _JOIN on: the number of segments to join
 
 
@@ -147,7 +147,7 @@ def _cut_64(
     num: int,
     with_segments: bool,
 ) -> Batch:
-    """Append the segments of the next 64 bytes, but at most those of one chunk that is cut slowly.
+    """Append the segments of the next 64 bytes, but at most of one chunk that is cut slowly.
 
     With ``with_segments`` False the segments are only counted.
     """
@@ -181,7 +181,7 @@ def _append_chunks(
     num: int,
     with_segments: bool,
 ) -> _Rest:
-    """Append the segments of chunks up to one that does not end or that only ``_cut_slowly`` can cut."""
+    """Append the segments of chunks, up to a chunk that does not end or that only ``_cut_slowly`` can cut."""
     starts, ends, base = chunks.starts, chunks.ends, kinds.base
     while ends:
         first, last = simd.first_bit(starts), simd.first_bit(ends)
@@ -425,7 +425,7 @@ def _merge(block: Segments, first: int, end: int) -> int:
 
 @inner
 def _kind(letters: int, marks: int) -> int:
-    """Return the flags of a segment, given the flags of any of its characters and those of all."""
+    """Return the flags of a segment, given the flags of any and of all of its characters."""
     return (HAS_LETTER if letters & LETTER else 0) | (0 if marks & NO_WORD else IS_WORD)
 
 

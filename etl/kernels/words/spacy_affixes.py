@@ -189,7 +189,7 @@ def _dollars(chunk: NDArray[np.int64], first: int, last: int) -> int:
 
 @inner
 def _suffix_dots(chunk: NDArray[np.int64], first: int, last: int, rules: int) -> int:
-    """Return how many full stops to cut off at the end: a run of them, or one that may end a sentence."""
+    """Return how many full stops to cut off at the end: a run, or one after a sentence."""
     k = last - 1
     while k > first and chunk[k - 1, POINT] == _DOT:
         k -= 1

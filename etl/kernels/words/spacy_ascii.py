@@ -1,6 +1,6 @@
 """Cut text in ASCII and letters like ä into words by spaCy's rules, 64 bytes at a time, with masks.
 
-The rules are those of ``spacy_affixes``, applied to all bytes of a chunk at once. A chunk is the bits from
+The rules of ``spacy_affixes`` are applied to all bytes of a chunk at once. A chunk is the bits from
 ``first`` up to but not including ``last`` of a mask (``etl.kernels.bytes.simd``). Segments are returned as
 a mask of their first bytes. Both bytes of a letter from À to ÿ are letters in a mask. Chunks with rare
 contents (units after a digit, runs of full stops or dashes) are left to ``spacy_affixes``, as are all chunks

@@ -1,6 +1,6 @@
 """Look-up tables of spaCy's rules, by language: character flags and special words.
 
-The facts are those of spaCy 3.8 (MIT licence; ``spacy.lang.char_classes``, ``spacy.lang.punctuation``). The
+The facts are from spaCy 3.8 (MIT licence; ``spacy.lang.char_classes``, ``spacy.lang.punctuation``). The
 punctuation that does not form words is that of datatrove 0.10.1 (Apache-2.0; ``datatrove.utils.text``).
 
 English, German, French and Russian have rules of their own, other languages those that spaCy applies in any
@@ -26,7 +26,7 @@ OTHER: Final = "xx"
 """spaCy's name for the rules that hold in any language."""
 
 ENGLISH, ANY_LANGUAGE, GERMAN, FRENCH = range(4)
-"""Sets of rules (``etl.kernels.words.spacy_affixes``). Those of Russian are ANY_LANGUAGE."""
+"""Sets of rules (``etl.kernels.words.spacy_affixes``). Russian has the rules ANY_LANGUAGE."""
 
 # Bits of a character's flags.
 ALPHA: Final = 1 << 0  # in one of spaCy's alphabets
@@ -127,7 +127,7 @@ class SpacyTables(NamedTuple):
     # The next three hold lengths in bytes, as a mask: bit n is set for length n.
     lengths: NDArray[np.int32]  # (1 << 14,) of specials by 7 bits of the first and the last byte
     plain: NDArray[np.int64]  # (1 << 10,) of specials of letters and digits by 5 bits of each; from
-    # bit MARKED on, those of specials of letters and digits and a mark after them, without it
+    # bit MARKED on, lengths of specials with a mark at their end, counted without it
     joined: NDArray[np.int64]  # (256,) of specials of one part by the first byte
     rules: int  # ENGLISH, ...
 

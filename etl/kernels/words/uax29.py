@@ -1,7 +1,7 @@
 """Split texts into words by Unicode's UAX #29 (rules WB3 to WB16), with a state table.
 
 A *segment* is the text between two word boundaries, unless it is white space: a word, a number, a
-punctuation mark, an emoji. A *word* is a segment with a letter or a digit. The tailorings are those of
+punctuation mark, an emoji. A *word* is a segment with a letter or a digit. The tailorings are listed in
 ``etl.kernels.bytes.character_classes``. The scan is linear in the bytes, since it looks ahead over marks
 only, and needs no memory beyond the caller's block. A long document is read in several blocks of segments.
 """

@@ -183,7 +183,7 @@ _STRING_FACTOR = 26
 def _python_bytes(array: pa.Array) -> int:  # noqa: PLR0911 - a case per kind of type
     """Return an upper bound of the size of an array as Python objects and JSON.
 
-    The sizes are those of CPython 3.11 to 3.13.
+    The sizes are measured in CPython 3.11 to 3.13.
     """
     kind, count = array.type, len(array)
     if isinstance(array, pa.ExtensionArray):

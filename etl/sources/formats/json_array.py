@@ -53,7 +53,7 @@ def starts_array(content: bytes) -> bool:
 def read_elements(
     chunks: Iterable[bytes | Damage], *, max_bytes: int
 ) -> Iterator[Element | Damage]:
-    """Yield the elements of an array in order; one that cannot be read has a problem.
+    """Yield the elements of an array in order; an element that cannot be read has a problem.
 
     Damage ends the array. What follows the array, and a missing end, count as a malformed element.
     """

@@ -6,7 +6,7 @@ isolates a bad line or distinguishes an absent text from a null one, and Arrow's
 as two rows.
 
 Files of lines are cut, compressed ones between their members (see ``member_starts.py``): bgzip and pzstd
-write many, gzip one. ``row`` counts lines, so those of the earlier pieces of a file are counted before a
+write many, gzip one. ``row`` counts lines, so the lines of the earlier pieces of a file are counted before a
 piece is read. A file that starts with an array is one piece, whatever its extension, and ``row`` is the index
 in the array (see ``json_array.py``).
 """
@@ -61,7 +61,7 @@ def cut(whole: Split, source: Source, known: Sequence[KnownPart]) -> list[Split]
 
 
 def _is_known_array(whole: Split) -> bool:
-    """Return whether a file is an array; one that cannot be opened is reported when it is read."""
+    """Return whether a file is an array; an unreadable file is reported when it is read."""
     try:
         with storage.open_input(whole.uri) as file:
             return is_array(file, whole)
