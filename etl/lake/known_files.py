@@ -145,8 +145,7 @@ def _live(inputs: InputLog, identities: Collection[int]) -> set[int]:
 def _sample_unknown(
     unknown: Sequence[tuple[Split, int | None]], inputs: InputLog
 ) -> Iterator[tuple[Split, int | None, Sequence[int]]]:
-    """Yield the files, each with the identity of its name and the identities of files read with the same
-    sample.
+    """Yield the files, each with its name's identity, and the identities of files with the same sample.
 
     Only a file with the size of a file that was read is sampled. One that cannot be read is perhaps
     unchanged.

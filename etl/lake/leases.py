@@ -85,6 +85,8 @@ class HeldLease:
         self.lake = lake
         self._uri = storage.join(lake, _FOLDER, f"{kind}-{self.key}.json")
         self._is_expired = False
+        # The lake is the folder that users know: an error of the lease's own file is reported as one of
+        # the lake.
         try:
             self._write(None)
         except WriteError as error:
@@ -198,11 +200,13 @@ def _read(uri: str, renewed: datetime) -> Lease | None:
         fields = checked_json.read(uri, hint="the job that holds it writes it again")
         return None if fields is None else _parse(fields, renewed)
     except (TableError, TypeError, ValueError, LookupError):
+        # ``since`` is then 1970: no file is older than this job, so a vacuum deletes none.
         long_ago = datetime.fromtimestamp(0, UTC) + _STORE_SKEW
         return Lease(kind=UNKNOWN, key="", host="", process=0, started=long_ago, renewed=renewed)
 
 
 def _parse(fields: dict[str, Any], renewed: datetime) -> Lease:
+    # A job between its first two writes has no start yet: it began when the file was written.
     started, state = fields.pop("started"), fields.pop("state")
     return Lease(
         **fields,

@@ -211,6 +211,8 @@ class Ledger:
         merged: dict[int, list[str]] = {}
         for key, number in self._transactions.of_kind("merged"):
             merged.setdefault(number, []).append(key)
+        # The name of a merged file begins with the key of the merge, which the log maps to the units in
+        # it.
         for key in map(key_of, paths):
             yield merged.get(int63(key), [key]) if merged else [key]
 
@@ -238,6 +240,8 @@ class Ledger:
         any other commit came first.
         """
         for attempt in range(_MAX_ATTEMPTS):
+            # What is left to do is determined again on each attempt, since the commit that came first
+            # may have done a part.
             todo = tell_copies([e for e in entries if not self._is_committed(e)], self.inputs)
             if not todo:
                 return []
@@ -285,26 +289,35 @@ class Ledger:
         Raises ConflictError if any commit came since the ledger was opened or refreshed: what to drop must be
         determined again.
         """
+        # A new generation changes the keys of all units, so a rebuild need not undo the old ones.
         generation = self.generation + (drop.rebuild is not None)
+        # A dropped unit keeps its arrival as a negative number: -3 is not done, but was the third to
+        # arrive. When it is done again, its documents are compared in the same order, so that decisions
+        # do not change.
         transactions = {key: -(self.arrival_of(key) or 0) for key in sorted(drop.keys)}
         for address in sorted(drop.files):
             transactions |= self.inputs.forget(address)
         transactions |= {
             entry.key: self.arrival_of(entry.key) or self.open_arrival for entry in drop.add
         }
+        # All commits of the old epoch fail from here on, since they check these two numbers
+        # (``refresh``).
         transactions |= {"epoch": epoch, "generation": generation}
+        # A log that has lost entries may have lost the recipe, too.
         if self.table is not None and self.table.is_remains and not drop.is_void:
             transactions["recipe"] = int63(self.fingerprint)
-        if (
-            drop.is_undo and self.table is not None
-        ):  # the files are those that our commits have made
+        # ``_commit`` would continue the sum that foreign commits have made wrong: sum up the files
+        # instead that the table has after this commit.
+        if drop.is_undo and self.table is not None:
             live = {file["path"] for file in self.table.files("path")}.difference(drop.paths)
             live.update(file.path for entry in drop.add for file in entry.data_files)
             transactions["live_files"] = _hash_paths(live)
+        # 0 is not the fingerprint of any recipe, and the sum of no files.
         if drop.is_void:
             transactions |= {"recipe": 0, "live_files": 0}
         if drop.rebuild is not None:
             transactions |= {"recipe": int63(self.fingerprint), "live_files": 0}
+        # Arrivals only grow: a number that was used once never means another arrival.
         if drop.open_arrival > self.open_arrival:
             transactions["arrival"] = drop.open_arrival
         if drop.first_arrival is not None:
@@ -365,6 +378,8 @@ class Ledger:
         assert self.table is not None
         if "live_files" not in transactions:
             live = self._transactions.get("live_files") or 0
+            # A sum of hashes follows each commit in time proportional to the commit, and shows later
+            # whether other programs have added or removed files (``foreign_changes``).
             live += _hash_paths(file.path for file in add) - _hash_paths(remove)
             transactions = {**transactions, "live_files": live % _HASHES}
         self.table = self.table.commit(

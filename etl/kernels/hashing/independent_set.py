@@ -50,6 +50,8 @@ def thin_pairs(
     >>> thin_pairs(np.array([0, 1]), np.array([2, 2]), state), state
     (array([ True,  True]), array([2, 0, 1], dtype=int8))
     """
+    # By worse document, best first, so that all pairs that decide a document come before those in which
+    # it is the better one; within these by better document, so that the best keeper comes first.
     order = np.argsort(worse * len(state) + better)
     is_left = np.zeros(len(order), np.bool_)
     _thin_pairs(better, worse, order, state, is_left)
@@ -66,6 +68,8 @@ def _thin_pairs(
 ) -> None:
     for k in order:
         better_state = state[better[k]]  # final: the pairs in which it is the worse one came before
+        # A worse document that goes already has a keeper that is better than this one. A better document
+        # that is open leaves its worse document open, unless a later pair has a keeper that stays.
         if better_state != GOES and state[worse[k]] != GOES:
             is_left[k] = True
             state[worse[k]] = GOES if better_state == STAYS else OPEN
