@@ -154,7 +154,8 @@ def _find_pairs(buffers: NgramBuffers, words: int) -> None:
 def _compare(buffers: NgramBuffers, words: int, gram: int, first: int, n: int) -> None:
     """Mark an n-gram as repeated, and note after how many words it parts from the first equal n-gram."""
     same = _FIRST_N + count_equal(buffers.keys, first + _FIRST_N, gram + _FIRST_N)
-    # Keys after the last word may be an earlier document's, so the end of this one limits the comparison. An n-gram found by a look-up has n equal words.
+    # Keys after the last word may be an earlier document's, so the end of this one limits the comparison.
+    # An n-gram found by a look-up has n equal words.
     same = max(min(same, words - gram), n)
     repeats = first < gram
     bit = np.int64(1) << (gram & 63)
