@@ -143,6 +143,7 @@ def _group_pairs(
         while stop < len(pairs.worse) and pairs.worse[stop] == pairs.worse[first]:
             stop += 1
         added = _join_group(pairs, first, stop, sizes, start, group)
+        # The pairs begin a new group, in which all of their documents are new.
         if used > 0 and used + added > limit:
             ends[num] = start = first
             num += 1
@@ -168,6 +169,8 @@ def _join_group(
     added = 0
     for k in range(first, stop):
         if np.isnan(pairs.similarity[k]):
+            # A document in several pairs of a group is read once. The group's first pair marks it, so
+            # nothing needs to be cleared for the next group.
             for document in (pairs.better[k], pairs.worse[k]):
                 if group[document] != start:
                     group[document] = start
@@ -187,11 +190,14 @@ def _find_similar(
     last, mask, fate = -1, 0, STAYS
     for k in range(len(out)):
         better, worse = pairs.better[k], pairs.worse[k]
+        # A document stays unless a pair shows otherwise.
         if k == 0 or worse != pairs.worse[k - 1]:
             fate = STAYS
         if fate != GOES and state[better] != GOES:
             similarity = pairs.similarity[k]
             if np.isnan(similarity):
+                # The set of a worse document is put into the table once for all its pairs, which are
+                # adjacent; only the better documents are then looked up.
                 one = sets.hashes[sets.starts[worse] : sets.stops[worse]]
                 if worse != last:
                     _, mask = _insert(one, table, one)
@@ -215,6 +221,8 @@ def _similarity(
 ) -> float:
     """Return the similarity of ``values`` and a set in a table, or 0 if it is below ``min_similarity``."""
     total = len(values) + table_size
+    # The similarity is shared / (total - shared), so at least m / (1 + m) * total must be shared: of two
+    # sets of 10, with m = 0.8, at least 9.
     least = int(np.ceil(min_similarity / (1 + min_similarity) * total - 1e-6))
     if least > min(len(values), table_size):
         return 0.0
@@ -225,6 +233,7 @@ def _similarity(
             at = (at + 1) & mask
         if table[at] == 0:
             missing += 1
+            # Most candidates differ early on.
             if len(values) - missing < least:
                 return 0.0
     shared = len(values) - missing
@@ -246,6 +255,7 @@ def _insert(
     for at in range(size):
         table[at] = 0
     for k in range(len(values)):
+        # 0 marks an empty position.
         value = values[k] if values[k] != 0 else 1
         at = value & mask
         while table[at] != 0 and table[at] != value:

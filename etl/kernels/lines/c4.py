@@ -176,8 +176,7 @@ def _clean(
             line_end, after = next_line(data, at, end)
             first, last = strip(data, at, line_end, tables.classes)
             at = after
-            # Lines are written one after another, and one that turns out to be removed is overwritten by
-            # the next.
+            # Lines are written one after another; the next one overwrites a removed line.
             line = free + (free > start)  # leave a byte for the line feed
             stop = _clean_line(data, first, last, tables, rules, counts[k], line, out)
             if stop >= 0:
