@@ -95,10 +95,14 @@ def _similar_pairs(inputs: PassInput, stage: DedupMinhash, earlier: PassResult) 
     pairs = shuffle_by_range(bands, "key", partitions).map_partitions(
         _PairCandidates(stored, inputs.settled), meta=_COMPARED
     )
+    # Pairs are compared where the data files of their documents are read: buckets of neighbouring files,
+    # several tasks for each.
     many = min(4 * partitions, 1 + len(inputs.files) // FILES_PER_BUCKET, MAX_TASKS)
     buckets = 1 if partitions == 1 else many
     parts = min(_MAX_PARTS, 1 + int(rows.sum()) // (_ROWS_PER_PART * buckets), MAX_TASKS // buckets)
     check = SimilarityCheck(inputs.files, inputs.lake, stage, parts, has_all=buckets == 1)
+    # A pair visits two buckets: that of the better document, whose signature it takes along, and that of
+    # the worse one, where the two are compared.
     signed = shuffle_by_value(pairs, "bucket", buckets).map_partitions(
         check.sign, meta=check.meta()
     )
@@ -202,6 +206,8 @@ def _pairs_with_best(bands: _Bands) -> _Pairs:
     is_first[1:] = bands.keys[1:] != bands.keys[:-1]
     starts = np.flatnonzero(is_first)  # (k,) the first row of each key
     sizes = np.diff(starts, append=size)  # (k,)
+    # Of the documents A B C D of a key, best first, C has two better ones, and is paired with A and B.
+    # The limit keeps a key of a thousand documents from making half a million pairs.
     start = np.repeat(starts, sizes)  # (n,)
     num_better = np.arange(size) - start  # (n,) documents of the key that are better
     limit = np.repeat(np.clip(_MAX_PAIRS // sizes, 1, _MAX_BEST), sizes)

@@ -43,6 +43,8 @@ class ShuffledTable:
 
     def versions(self) -> list[int]:
         """Return the version of ``tokens`` after each part, oldest first, after a 0."""
+        # A chain: the key of a part hashes the version of ``tokens`` before it, and its arrival is the
+        # version after it. Parts 0 to 4 and 4 to 9 have the keys of 0 and 4, and the arrivals 4 and 9.
         versions = [0]
         while self.fits and self.ledger.is_done(key := self.part_key(versions[-1])):
             versions.append(self.ledger.arrival_of(key) or 0)

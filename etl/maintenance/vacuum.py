@@ -136,10 +136,15 @@ class _Deletion:
         needs, found = self._find(listed)
         self._discard_announced(found)
         try:
+            # Announce first, then read again. A job that makes an old version needed writes that before
+            # it reads the announcements: either it finds this one, or its need is found here.
             self._record(found, is_decided=False)
             if any(found.values()):
                 needs, found = self._find(listed)
             self._lease.check()
+            # A vacuum that slept for longer than its lease is counted as dead, so that its announcement
+            # may have been ignored: it must not decide. The check after the decision finds a sleep
+            # between the two.
             self._record(found, is_decided=True)
             self._lease.check()
         except BaseException:

@@ -148,6 +148,8 @@ def _count_by_rules(
             counted = count_words(texts(part), given=given)
         else:
             counted = count_words(texts(part), rules=rules)
+        # Counts go to the rows of the group. Lists of lines cannot be written into place: they are
+        # appended, and put in order at the end.
         index = np.flatnonzero(rows)
         order[index] = np.arange(num, num := num + len(index))
         lines += [] if counted.lines is None else [counted.lines]

@@ -161,6 +161,9 @@ class Copies:
         Raises StorageError if a file cannot be read or its content has changed, or the disk is full.
         """
         try:
+            # One process at a time copies or deletes. A set in use has a shared lock, so that other
+            # processes on the machine use it, too, and none deletes it; the lock ends with the process,
+            # even if that is killed.
             with ExitStack() as locks, _locked(folder / _LOCK):
                 for file_set in sets:
                     locks.enter_context(_share(folder, file_set))
@@ -191,6 +194,7 @@ def _remove_unused(folder: Path) -> None:
             continue
         with path.open("r+b") as lock:
             try:
+                # Succeeds only if no process has the shared lock.
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 continue  # in use

@@ -56,6 +56,7 @@ def _is_range(content_range: str, start: int, stop: int | None, length: int) -> 
     match = _RESPONSE.fullmatch(content_range)
     if match is None:
         return False
+    # For ``bytes=100-199`` of a file of 150 bytes, ``bytes 100-149/150`` is right.
     first, end = int(match[1]), int(match[2]) + 1
     size = end if match[3] == "*" else int(match[3])
     is_complete = end == size if stop is None else end == min(stop, size)

@@ -177,6 +177,8 @@ def split_document(
             line += 1
             continue
         stop, chars = line + 1, np.int64(buffers.chars[line])
+        # A paragraph goes on to the next blank line; a line break between its lines counts as a
+        # character.
         while cutting.unit == PARAGRAPHS and stop < lines and buffers.chars[stop] > 0:
             chars += buffers.chars[stop] + 1
             stop += 1
@@ -203,6 +205,8 @@ def _split_sentences(
 ) -> tuple[UnitBuffers, int]:
     """Append the sentences of a line to the units."""
     block, flags = tools.words.block, tools.tables.flags
+    # A sentence ends with a mark, and with the punctuation that follows without a space: the quote of
+    # ``he said." Then``. The next one begins at the next segment after a space, or with the next word.
     at, ended = first, False
     begin, before = -1, first  # where the next sentence may begin; the end of the last segment
     while at < last:
@@ -267,6 +271,7 @@ def _hash_spans_of(units: UnitBuffers, first: int, last: int, cutting: Cutting) 
     span = cutting.span if cutting.unit == SENTENCES else 1
     for unit in range(first, last):
         compared, key = np.int64(0), units.hashes[unit]
+        # The last units of a document begin no span: a span of 3 needs two more.
         if unit + span > last:
             compared = np.int64(-1)
         else:

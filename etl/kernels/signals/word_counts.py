@@ -171,6 +171,8 @@ def _count(task: _Task) -> None:
     while position.document < num:
         position = _count_documents(task, buffers, ngrams, position)
         if position.document < num:
+            # A kernel cannot replace its buffers, so it returns its position, and continues there with
+            # larger ones.
             ngrams = double_buffers(ngrams, position.words)
 
 
@@ -208,6 +210,7 @@ def _count_blocks(
     documents, tables, options, results = task
     k, at, word, part, words = position
     data, given, end = documents.data, documents.given, documents.offsets[k + 1]
+    # Stop before a block that may not fit into the buffers of n-grams.
     while at < end and not (options.repeated and words + len(buffers.block) > len(ngrams.firsts)):
         if len(given.first):
             after = given.first[k + 1]
@@ -280,6 +283,7 @@ def _count_symbols(data: NDArray[np.uint8], at: int, end: int) -> tuple[int, int
     while at < end:
         signs, dots, leads = _find_symbols(data, at)
         dots &= low_bits(end - at)
+        # Three dots are an ellipsis: bit n of all three masks is set if dots are at n, n + 1 and n + 2.
         size = min(end - at, SIZE - 2)  # the mask shows whether two dots follow these bytes
         candidates = (dots & dots >> 1 & dots >> 2 | leads) & low_bits(size)
         if candidates:

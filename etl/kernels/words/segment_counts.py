@@ -106,6 +106,8 @@ def _write_ends(
         while at < end:
             feeds, others = find_breaks(data, at)
             inside = low_bits(end - at)
+            # Line breaks other than line feeds are rare: 64 bytes without them need no look at single
+            # characters.
             if others & inside:
                 _, at = next_line(data, at, end)
                 ends[num] = at
@@ -117,6 +119,7 @@ def _write_ends(
                 num += 1
                 feeds = clear_first_bit(feeds)
             at += SIZE
+        # Text after the last line break is a line, too.
         if offsets[k] < end and (num == first[k] or ends[num - 1] < end):
             ends[num] = end
             num += 1
@@ -145,6 +148,8 @@ def add_segments(
         alpha_words += flags & HAS_LETTER
         words += is_word
         word_chars += block[k, CHARS] * is_word
+        # A stop word has up to seven bytes, so a word and its length fit into one number. Each has a
+        # bit: a stop word that occurs twice counts once.
         stops |= _stop_bit(stop - start << 56 | load_up_to_eight(data, start, stop))
         k += 1
     counts[line, SEGMENTS] += k - first

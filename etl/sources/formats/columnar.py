@@ -192,6 +192,7 @@ def _python_bytes(array: pa.Array) -> int:  # noqa: PLR0911 - a case per kind of
         return 80 * count + _STRING_FACTOR * _string_bytes(array)
     if types.is_fixed_size_binary(kind):
         return count * (80 + 6 * int(kind.byte_width))
+    # As Python objects, rows do not share an entry of the dictionary.
     if types.is_dictionary(kind):
         if not is_text(kind.value_type):
             return count * (80 + _python_bytes(array.dictionary))

@@ -150,10 +150,9 @@ def _number_lines(block: str, row: int) -> tuple[Iterable[tuple[int, str]], int]
 
     Blank lines may be left out.
     """
+    # Blank lines must not cost as much as records: where lines are short, they are looked for first.
     begin = block[:_SAMPLED_CHARS]
-    if begin.count("\n") * _SHORT_LINE_CHARS > len(
-        begin
-    ):  # blank lines must not cost as much as records
+    if begin.count("\n") * _SHORT_LINE_CHARS > len(begin):
         after = row + block.count("\n") + (not block.endswith("\n"))
         return _filled_lines(block, row), after
     lines = block.split("\n")
@@ -167,6 +166,8 @@ def _filled_lines(block: str, row: int) -> Iterator[tuple[int, str]]:
         if (blanks := _BLANKS.match(block, position)) is not None:
             if blanks.end() == len(block):
                 return
+            # A run of white space may end with the indentation of a line: count the line feeds in it,
+            # and go on after the last one.
             start = max(block.rfind("\n", position, blanks.end()) + 1, position)
             row += block.count("\n", position, start)
             position = start
