@@ -101,8 +101,8 @@ def _similar_pairs(inputs: PassInput, stage: DedupMinhash, earlier: PassResult) 
     buckets = 1 if partitions == 1 else many
     parts = min(_MAX_PARTS, 1 + int(rows.sum()) // (_ROWS_PER_PART * buckets), MAX_TASKS // buckets)
     check = SimilarityCheck(inputs.files, inputs.lake, stage, parts, has_all=buckets == 1)
-    # A pair visits two buckets: that of the better document, whose signature it takes along, and that of
-    # the worse one, where the two are compared.
+    # A pair visits the bucket of the better document, whose signature it takes along, and then the
+    # bucket of the worse one, where the two are compared.
     signed = shuffle_by_value(pairs, "bucket", buckets).map_partitions(
         check.sign, meta=check.meta()
     )
