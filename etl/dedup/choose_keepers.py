@@ -6,8 +6,8 @@ partition asks the home partitions of the better documents whether these stay, d
 order of preference, and drops each pair that no longer counts: the better document goes, or the worse one
 has a better keeper (``independent_set.thin_pairs`` of the kernels). A document that is the worse one in no
 pair stays. This is the parallel greedy algorithm of Blelloch, Fineman and Shun (SPAA 2012, arXiv
-1202.3205). Its result equals that of a single task, which decides the remaining documents as soon as their
-pairs fit in one partition.
+1202.3205). Its result equals the result of a single task, which decides the remaining documents as soon as
+their pairs fit in one partition.
 
 Cost of a round: 24 bytes for each document that a partition asks for, and for each answer; pairs do not move.
 A task that decides holds 48 bytes for each pair, and 128 more while it decides (measured; a million pairs

@@ -9,11 +9,11 @@
 
 Only numbers are shuffled: 24 bytes per band of each new document, and about 500 bytes per candidate pair.
 A run that adds files looks up the documents
-kept by earlier runs by their keys (``etl.dedup.key_lookup``) and reads only the signatures of candidates. Its
-result is that of one run over all files if ``keep`` is ``first``, no key has more than 64 documents, and the
-new files come after the old ones. Decisions that are made again after a repair do not change if no key has
-more than 64 documents: among more, each is compared with the best that are left, which may not be the best
-of the first time.
+kept by earlier runs by their keys (``etl.dedup.key_lookup``) and reads only the signatures of candidates.
+Its result equals the result of one run over all files if ``keep`` is ``first``, no key has more than 64
+documents, and the new files come after the old ones. Decisions that are made again after a repair do not
+change if no key has more than 64 documents: among more, each is compared with the best that are left, which
+may not be the best of the first time.
 """
 
 from dataclasses import dataclass

@@ -68,7 +68,7 @@ class LogCheck:
     def __init__(self, url: str, *, newest: int = -1, held: dict[str, bytes] | None = None) -> None:
         """List the log; ``newest`` is a version that is known to have existed.
 
-        ``held`` is that of ``read_commit_files``.
+        ``held`` is as in ``read_commit_files``.
         """
         self._held = held
         self.url = storage.normalize(url)

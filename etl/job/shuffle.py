@@ -66,7 +66,7 @@ class ShuffleReport:
 class ShuffleSettings:
     """What to shuffle, and how.
 
-    ``seed`` is by default that of the table, or 0. ``rebuild`` shuffles all rows again. ``bucket_bytes`` are
+    ``seed`` is by default the table's seed, or 0. ``rebuild`` shuffles all rows again. ``bucket_bytes`` are
     the bytes of tokens in a bucket, by default an eighth of the memory limit of a worker, at most 512 MB.
     """
 

@@ -15,7 +15,7 @@ these kinds of ``txn``:
 - ``content:<hash>``      the identity of an input file, by its size (10 digits), its sample (10 digits) and
                           the identity (12 digits)
 - ``part:<hash><start>``  a unit of work that is a part of an input file: where the part ends, 0 for the end
-                          of the file. The hash is that of the identity (20 digits), the start has 12 digits
+                          of the file. The hash is the identity's (20 digits), the start has 12 digits
 - ``rows:<key>``          the digest of the input rows of a unit of work
 - ``<key>``               a unit of work that is done, and the arrival of its documents (1 or more);
                           negative: its rows were dropped, and it must be done again
@@ -102,7 +102,7 @@ class Ledger:
     """
 
     def __init__(self, url: str, *, fingerprint: str, table: Table | None = None) -> None:
-        """Open the ledger of the table at a URL at its newest version, or at that of an open table."""
+        """Open the ledger of the table at a URL, at its newest version or at the version of an open table."""
         self.url = url
         self.fingerprint = fingerprint
         self.table: Table | None = None

@@ -1,9 +1,9 @@
 """The table ``tokens_shuffled``: the rows of a version of ``tokens`` in a random order.
 
-Each row has a random key, a hash of a seed and its address, and the order is that of the keys. It therefore
-depends on the rows and the seed alone, not on the files of ``tokens``, on the buckets of the shuffle or on
-the cluster. The rows of later versions are added in parts. A part has its own files, whose row groups readers
-place among the others by their keys.
+Each row has a random key, a hash of a seed and its address, and rows are in the order of their keys. It
+therefore depends on the rows and the seed alone, not on the files of ``tokens``, on the buckets of the
+shuffle or on the cluster. The rows of later versions are added in parts. A part has its own files, whose
+row groups readers place among the others by their keys.
 
 The log records a part as a unit of work: its key names the version of ``tokens`` before the part, and its
 number is the version after it. So each version has one successor: the first that is committed.

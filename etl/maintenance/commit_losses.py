@@ -90,9 +90,9 @@ class _LogFile:
 def commit_losses(*lakes: str, folder: str | None = None) -> list[CommittedLosses]:
     """Commit the logged losses of lakes, delete the files that are committed, and return a report for each.
 
-    ``lakes`` is one URL, or NAME=URL for each source of a mixture. ``folder`` is that of the ``LossLog``. A
-    file that cannot be read, or that is not of these lakes, is left and reported. Raises TableError for a
-    lake that no recipe made, and MismatchError if another process drops rows of a lake.
+    ``lakes`` is one URL, or NAME=URL for each source of a mixture. ``folder`` is the folder of the
+    ``LossLog``. A file that cannot be read, or that is not of these lakes, is left and reported. Raises
+    TableError for a lake that no recipe made, and MismatchError if another process drops rows of a lake.
     """
     urls = [storage.normalize(lake.rpartition("=")[2]) for lake in lakes]
     folder = storage.join(urls[0], loss_log.FOLDER) if folder is None else folder
@@ -352,7 +352,7 @@ def _commit(target: _Target, files: Sequence[_LogFile], rows: pl.DataFrame) -> N
             num_data_files=len(data_files),
             counts=schemas.Counts(rows=len(rows), kept=len(rows)),
         )
-        # The recipe is that of the tokens that the runs were trained on.
+        # The recipe is the recipe of the tokens that the runs were trained on.
         origin = Origin.of(read_record(open_table(inputs[0].url, inputs[0].version)))
         losses = replace(origin, step=LOSSES.name, fingerprint=FINGERPRINT)
         return target.job.record(losses, change)

@@ -177,7 +177,7 @@ def _is_installed(root: Path, name: str) -> bool:
 
 
 def _is_library(folder: Path) -> bool:
-    """Return whether a folder is that of the standard library or of installed packages, or below one."""
+    """Return whether a folder has the standard library or installed packages, or is below such a folder."""
     is_standard = any(folder.is_relative_to(path) for path in _STANDARD)
     return is_standard or not {*folder.parts}.isdisjoint(_INSTALLED)
 

@@ -52,7 +52,7 @@ def check_response(url: str, requested: str, status: int, headers: Mapping[str, 
 
 
 def _is_range(content_range: str, start: int, stop: int | None, length: int) -> bool:
-    """Return whether a Content-Range is that of a request, up to the end of the file at most."""
+    """Return whether a Content-Range fits a request, up to the end of the file at most."""
     match = _RESPONSE.fullmatch(content_range)
     if match is None:
         return False

@@ -3,10 +3,10 @@
 Layout, little-endian: magic and version (int32); 12 settings (int32) and one (float64); the number of
 entries, words and labels (int32), of tokens (int64), of buckets that were kept (int64, -1 for all); entries:
 bytes that end with NUL, count (int64), kind (int8: 0 word, 1 label); kept buckets (pairs of int32: bucket,
-row). Then the matrix of words and buckets, and that of labels, each: is it quantized (bool), rows and columns
-(int64), numbers (float32). A quantized one has instead: are norms separate (bool), rows and columns (int64),
-number of codes (int32), codes (uint8), quantizer; and of norms: codes, quantizer. A quantizer: columns,
-parts, columns of a part, of the last part (int32), 256 centroids of each part (float32).
+row). Then the matrix of words and buckets, and the matrix of labels, each: is it quantized (bool), rows and
+columns (int64), numbers (float32). A quantized one has instead: are norms separate (bool), rows and columns
+(int64), number of codes (int32), codes (uint8), quantizer; and of norms: codes, quantizer. A quantizer:
+columns, parts, columns of a part, of the last part (int32), 256 centroids of each part (float32).
 
 Large files are mapped, so that the workers of a machine share one copy in memory.
 """

@@ -45,7 +45,7 @@ class FunnelStep:
 def funnel(
     documents: Documents, report: LakeReport, sample: PageSample, saved_tokens: int | None
 ) -> list[FunnelStep]:
-    """Return the steps of the filters in order, then that of deduplication if the lake has duplicates.
+    """Return the steps of the filters in order, then the step of deduplication if the lake has duplicates.
 
     ``saved_tokens`` are the tokens of documents that were left out as duplicates.
     """

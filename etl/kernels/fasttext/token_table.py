@@ -74,7 +74,7 @@ def vector_width(table: Table) -> int:
 
 @inner
 def empty_slot(table: Table, slot: int) -> None:
-    """Set the vector of a slot to that of no vectors."""
+    """Set the vector of a slot to zeros, the sum of no vectors."""
     width = vector_width(table)
     table.rows[slot * ROW + COUNT] = 0
     for z in range(slot * width, (slot + 1) * width, LANES):

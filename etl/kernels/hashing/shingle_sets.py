@@ -28,7 +28,7 @@ from etl.kernels.jit import kernel
 
 
 class ShingleSets(NamedTuple):
-    """The sets of n documents: that of document k is ``hashes[starts[k]:stops[k]]``."""
+    """The sets of n documents: document k has the set ``hashes[starts[k]:stops[k]]``."""
 
     hashes: NDArray[np.int64]  # never 0
     starts: NDArray[np.int64]  # (n,)
@@ -44,7 +44,7 @@ class Pairs(NamedTuple):
 
 
 def shingle_sets(texts: Texts, shingling: Shingling) -> ShingleSets:
-    """Return the set of shingles of each text; that of a null is empty."""
+    """Return the set of shingles of each text; a null has an empty set."""
     # No text has more shingles than twice its bytes. Unused pages take no memory.
     hashes = np.empty(2 * int(texts.offsets[-1] - texts.offsets[0]) + 1, np.int64)
     ends = fill_sets(texts, np.arange(len(texts.offsets) - 1), shingling, hashes)

@@ -1,7 +1,7 @@
 """Look-up tables of spaCy's rules, by language: character flags and special words.
 
 The facts are from spaCy 3.8 (MIT licence; ``spacy.lang.char_classes``, ``spacy.lang.punctuation``). The
-punctuation that does not form words is that of datatrove 0.10.1 (Apache-2.0; ``datatrove.utils.text``).
+punctuation that does not form words is listed in datatrove 0.10.1 (Apache-2.0; ``datatrove.utils.text``).
 
 English, German, French and Russian have rules of their own, other languages those that spaCy applies in any
 language (``spacy.blank("xx")``). The rules of an unknown language are the English ones, as in datatrove,

@@ -93,7 +93,7 @@ def _decode_dictionaries(batch: pa.RecordBatch, max_bytes: int) -> Iterator[pa.R
 
 
 def _decoded_lengths(array: pa.DictionaryArray) -> Any:
-    """Return the size of each value after decoding; of nested values, that of the whole dictionary."""
+    """Return the size of each value after decoding; of nested values, the size of the whole dictionary."""
     values = array.dictionary
     if not is_text(values.type):
         return np.full(

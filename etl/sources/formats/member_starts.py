@@ -37,7 +37,7 @@ _MAX_FRAMES = 1 << 27  # by the format
 def find_cuts(whole: Split, split_bytes: int, *, content: bytes = b"") -> list[int]:
     """Return the bytes of a file at which pieces of about ``split_bytes`` of text may begin.
 
-    ``content`` is what the content of a member must start with, also that of a first one at byte 0. There are
+    ``content`` is what the content of a member must start with, also of a first one at byte 0. There are
     none if the file is small, has one member, is not compressed, or cannot be read; reading it reports the
     error.
     """

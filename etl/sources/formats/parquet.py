@@ -32,9 +32,9 @@ _RUN_CHUNKS = 4096
 def cut(whole: Split, source: Source, known: Sequence[KnownPart]) -> list[Split]:
     """Cut a file into pieces of about ``split_bytes`` of text, each of whole row groups.
 
-    The size of the text is that of its column before compression, from the footer. Footers of files smaller
-    than an eighth of ``split_bytes`` are read only for a share of the text. Where a footer cannot be read,
-    reading the file reports the error.
+    The size of the text is the size of its column before compression, from the footer. Footers of files
+    smaller than an eighth of ``split_bytes`` are read only for a share of the text. Where a footer cannot
+    be read, reading the file reports the error.
     """
     is_small = whole.size * _MAX_TEXT_RATIO <= source.split_bytes
     if not known and is_small and source.share is None:
