@@ -184,7 +184,7 @@ def _numbered(
     """Return the documents, best first, and for each pair the indices of its better and worse document."""
     better, worse = pairs["better"].to_numpy(), pairs["worse"].to_numpy()
     ranks = np.concatenate([pairs["better_rank"].to_numpy(), pairs["worse_rank"].to_numpy()])
-    # A document's rank is the same in all of its pairs, so any of them tells it.
+    # A document has the same rank in all of its pairs, so the first one is enough.
     documents, first, numbers = np.unique(
         np.concatenate([better, worse]), return_index=True, return_inverse=True
     )

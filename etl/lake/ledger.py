@@ -240,7 +240,7 @@ class Ledger:
         any other commit came first.
         """
         for attempt in range(_MAX_ATTEMPTS):
-            # What is left to do is determined again on each attempt, since the commit that came first
+            # The remaining work is determined again on each attempt, since the commit that came first
             # may have done a part.
             todo = tell_copies([e for e in entries if not self._is_committed(e)], self.inputs)
             if not todo:

@@ -290,7 +290,7 @@ def _commit_group(target: _Target, group: Sequence[_LogFile], reader: _LogReader
     parts: dict[str, pl.DataFrame | None] = {}
     for _ in range(_MAX_ATTEMPTS):
         # Each attempt looks again: another process may have committed some of the files, or the same
-        # samples from other files. What was read of a file stays valid.
+        # samples from other files. The rows read from a file stay valid.
         todo = [file for file in group if not target.is_done(file)]
         for file in todo:
             if file.name not in parts:

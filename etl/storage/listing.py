@@ -106,7 +106,7 @@ def list_pattern(pattern: str, report: Report | None = None) -> Listing:
         entry = _info(fs, url)
         if is_local(url):
             refuse_special_file(root)
-        # A name may contain wildcards itself: only if there is no such file, it is a glob.
+        # A name may contain wildcards itself: it is a glob only if no file has this name.
         if entry is None and is_glob(url):
             root = named = _fixed_part(root)
             if is_local(url):

@@ -151,8 +151,8 @@ def _local_part(data: NDArray[np.uint8], letters: NDArray[np.uint8], begin: int,
         while lead > begin and data[lead] & 0xC0 == 0x80:
             lead -= 1
         point, _ = point_at(data, lead, start)
-        # Chinese and Thai have no space before an address, so a letter of theirs ends it on the left;
-        # but the address itself may be in such a script.
+        # Chinese and Thai have no space before an address, so a letter of such a script ends it on the
+        # left, unless the address itself is in that script.
         letter = letters[point] if point < len(letters) else 0
         last = letter if start == at else last
         if letter == 0 or (letter == UNSPACED and last != UNSPACED):

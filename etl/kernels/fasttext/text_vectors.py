@@ -136,9 +136,9 @@ def _sum_all(
         at, end = offsets[text], cut(data, offsets[text], offsets[text + 1], max_chars)
         if lines:
             at, end = strip(data, at, end, classes)
-        empty_slot(table, last + 1)
         # The slot after the last one belongs to the text: n-grams of tokens are added up there, since
         # they are of this text only.
+        empty_slot(table, last + 1)
         block, inside, num, num_tokens = at - SIZE, np.int64(0), 0, 0
         # Long texts are collected in parts; ``</s>``, the token of slot ``last``, ends a text.
         while num == 0 or work.slots[num - 1] != last:

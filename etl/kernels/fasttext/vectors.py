@@ -95,8 +95,7 @@ def _find_buckets(hashes: NDArray[np.uint32], size: int, num_buckets: int) -> No
 def _find_row(bucket: int, vectors: Vectors) -> tuple[int, int]:
     """Return the row of a bucket among the kept buckets, and 1 if it was kept, else 0."""
     # Rank in a bitmap: the number of kept buckets in the blocks before, plus the number before this one
-    # in its block. If buckets 3, 70 and 71 were kept, block 1 has 1 before it, and bucket 71 has row 1 +
-    # 1.
+    # in its block. If buckets 3, 70 and 71 were kept, block 1 has 1 before it, and bucket 71 has row 2.
     block, bit = bucket >> np.uint64(6), bucket & _SIX_BITS
     kept = vectors.buckets[block, 0]
     before = kept & (np.int64(1) << np.int64(bit)) - 1

@@ -275,7 +275,7 @@ def _copy(
             point, width = point_at(data, at, last)
             kind = _BLANK if tables.flags[point] & SPACE else _OTHER
         elif kind == _MARK and rules.citations and at >= kept_from:
-            # 0 if the bracket does not begin a mark: it is copied.
+            # ``_citation`` returns 0 for any other bracket, which is then copied.
             kept_from = at + _citation(data, at, last, tables.classes)
         if at >= kept_from:
             for k in range(at, at + width):

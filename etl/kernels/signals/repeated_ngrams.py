@@ -184,7 +184,7 @@ def _separate(buffers: NgramBuffers, words: int, n: int) -> None:
             # The n-gram leaves the group of its first one, and is alone until the look-up finds another.
             counts[first] -= 1
             buffers.lookups[lookups] = gram
-            # Its first n - 1 words equal those at ``first``, so this index stands for them: two that
+            # Its first n - 1 words equal those at ``first``, so this index identifies them: two that
             # part from the same n-gram with the same word are equal.
             buffers.lookup_keys[lookups] = _extend_key(np.int64(first), keys[gram + n - 1])
             # Without a branch: the next one overwrites what is not looked up. The (n - 1)-gram at gram +

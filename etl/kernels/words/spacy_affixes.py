@@ -243,7 +243,7 @@ def infix(chunk: NDArray[np.int64], first: int, k: int, last: int, rules: int) -
         return 1 if before & (LOWER | QUOTE) and after & (UPPER | QUOTE) else 0
     if point == _COMMA:
         return 1 if before & ALPHA and after & ALPHA else 0
-    # ``3*4``, ``3--4``.
+    # ``3*4``, ``3*-4``.
     is_counted = before & DIGIT and (after & DIGIT or chunk[k + 1, POINT] == _DASH)
     if is_counted and point in _OPERATORS:
         return 1

@@ -175,8 +175,8 @@ def _skip_element(text: _Text, max_bytes: int) -> tuple[str, bool]:
                 in_string = mark not in ('"', "\n") if in_string else True
             elif mark in "[{":
                 open_brackets += mark.encode()
-            # A closing bracket also closes what was left open inside: after damage, the element still
-            # ends.
+            # A closing bracket also closes brackets that are still open inside: after damage, the
+            # element still ends.
             elif mark in _OPENING and (index := open_brackets.rfind(_OPENING[mark])) >= 0:
                 del open_brackets[index:]
             elif mark == "]" or (mark == "," and not open_brackets):
