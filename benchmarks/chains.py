@@ -80,7 +80,7 @@ def run_on(
 ) -> dict[str, float]:
     """Run stages and tokenize on local workers, and return text, time, memory and results.
 
-    Seconds are those of the run, once the workers have started and, if ``warm``, loaded kernels and
+    Seconds are measured during the run, once the workers have started and, if ``warm``, loaded kernels and
     tokenizer, times the number of workers; ``start_seconds`` is what came before.
     """
     with TemporaryDirectory() as folder:

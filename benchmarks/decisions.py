@@ -78,7 +78,7 @@ def read_parquet(reader: str, path: str) -> None:
 
 
 def main() -> None:
-    """Start the processes that measure, or measure in one that was started so."""
+    """Start the processes that measure, or measure in a process that was started so."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("figure", choices=["s3", "parquet"])
     parser.add_argument("arguments", nargs="*", help="used by the processes that this one starts")

@@ -3,7 +3,7 @@
     python benchmarks/driver_memory.py [--duplicates N ...] [--partitions N ...] [--workers N]
 
 Keys are generated on the workers: each text occurs eleven times, and of eight texts four are a chain, each
-similar to the one before. They pass through the steps of ``dedup_exact`` and ``dedup_minhash`` (shuffles,
+similar to the one before. All pass through the steps of ``dedup_exact`` and ``dedup_minhash`` (shuffles,
 keepers chosen in rounds, the join of both passes, the shuffle for writing) but for files: instead of a data
 file, a task returns a checksum as long as the fields of one. Each keeper, the number of duplicates and their
 sum are compared with the known ones.
@@ -118,7 +118,7 @@ def find(client: Client, texts: int) -> tuple[int, int]:
 
 
 def _expected(texts: int) -> tuple[int, int, int]:
-    """Return the number of duplicates, and the sums of their numbers and of those of their keepers."""
+    """Return the number of duplicates, and the sums of their numbers and of their keepers' numbers."""
     count = documents = keepers = 0
     for first in range(0, COPIES * texts, 1 << 18):
         numbers = np.arange(first, min(first + (1 << 18), COPIES * texts))

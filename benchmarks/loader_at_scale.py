@@ -51,7 +51,7 @@ def memory(name: str = "RssAnon") -> float:
 
 
 def linked(lake: Path, into: Path, size: int) -> None:
-    """Create a lake of about the given size whose data files are links to those of another."""
+    """Create a lake of about the given size whose data files are links to another lake's."""
     table = Table.create(str(into / "tokens"), schemas.TOKENS, TOKENS.layout)
     files: list[dict[str, Any]] = Table.open(str(lake / "tokens")).data_files().to_pylist()
     fragments = []

@@ -4,7 +4,7 @@
 
 reads the table of loader_lanes.py (165 M tokens of technical documentation, in memory) in windows of 2,048,
 each way in its own process, in turn for some rounds. ``--other`` is a folder with another version of the
-package ``etl``; its processes alternate with those of this one. The figures are medians of tokens per CPU
+package ``etl``; its processes alternate with this version's. The figures are medians of tokens per CPU
 second of all processes and threads, after the lanes are open; for workers, with their start.
 
 At last a step of 1, 5 or 20 ms sleeps, as if it waited for a GPU, while batches are prefetched: ``busy`` is

@@ -49,7 +49,7 @@ def sentences() -> pl.Series:
 
 
 def write_file(path: Path, number: int, pool: pl.Series) -> None:
-    """Write one input file; its first rows are those of all other files."""
+    """Write one input file; its first rows equal the first rows of all other files."""
     rng = np.random.default_rng(number + 1)
     picked = rng.integers(0, POOL, (FILE_ROWS, 6))
     picked[:REPEATED_ROWS] = np.random.default_rng(0).integers(0, POOL, (REPEATED_ROWS, 6))

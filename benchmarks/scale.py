@@ -9,9 +9,9 @@ and plan, waves of tasks on a LocalCluster, commits with lineage as often as in 
 and the plan of a second run, which finds nothing to do. ``memory`` is that of the driver, including the
 scheduler. Then core-hours and cost for 4.5 trillion tokens are computed, step by step.
 
-``--barrier``: each split is a data file of four rows, and the steps are those of deduplication, which
-reads all of them: exact duplicates are found and decided, and keys are written. Here the workers' work
-is real, and the seconds include it.
+``--barrier``: each split is a data file of four rows, and the steps are the steps of deduplication, which
+reads all of them: exact duplicates are found and decided, and keys are written. Here the workers' work is
+real, and the seconds include it.
 
 ``--commands``: a lake of such data files is generated, 250 per commit, and ``etl vacuum``, ``report`` and
 ``verify --quick`` are run on it, each in a fresh process. ``memory`` is the largest of that process.

@@ -195,7 +195,7 @@ def options_of(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return a decorator that gives a command the arguments and options of another one.
 
-    ``without`` names those that it does not have; ``others`` are required ones that differ.
+    ``without`` names options that it does not have; ``others`` are required options that differ.
     """
     from inspect import Parameter, Signature, signature
 

@@ -171,6 +171,8 @@ class KeyMap:
         length = len(next(iter(prefixes), b""))
         for prefix in prefixes:
             low = int(np.searchsorted(self._keys, prefix))
+            # Keys are sorted, so the keys with a prefix are neighbours. A newer value of one is in the
+            # dictionary.
             high = int(np.searchsorted(self._keys, prefix.ljust(16, b"\xff"), side="right"))
             for key, value in zip(self._keys[low:high], self._values[low:high], strict=True):
                 full = bytes(key).ljust(16, b"\0")

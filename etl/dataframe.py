@@ -137,7 +137,7 @@ def write(
     Workers write their partitions as data files; the commit's record holds ``lineage``. A missing table is
     created, with the schema for its name (documents, duplicates, keys, tokens) or, for other names, the
     schema of the frame. ``archive`` compresses tokens as far as possible, for tables that are stored rather
-    than trained on. Raises TableError if the columns differ from those of the table, and MismatchError if
+    than trained on. Raises TableError if the columns differ from the table's columns, and MismatchError if
     the table is managed by ``etl.run``.
     """
     url = storage.normalize(table_url)

@@ -61,7 +61,7 @@ class VisibleStream:
 
     @classmethod
     def of(cls, stream: "TextIO | VisibleStream") -> "VisibleStream":
-        """Return a stream as it is if it escapes already, else one that escapes."""
+        """Return a stream as it is if it escapes already, else a stream that escapes."""
         return stream if isinstance(stream, VisibleStream) else cls(stream)
 
     def write(self, text: str) -> int:

@@ -140,6 +140,6 @@ class Lineage(_Record):
 
     @property
     def recipe_fingerprint(self) -> str:
-        """The fingerprint of the recipe: that of the last table that it fills, which covers the others."""
+        """The fingerprint of the recipe: of the last table that it fills, which covers the others."""
         filled = [self.fingerprints[step] for step in _STEPS if step in self.fingerprints]
         return filled[-1] if filled else self.fingerprint

@@ -79,8 +79,8 @@ LOSSES = pa.schema(
     ]
 )
 """Table ``losses``: what trainings have measured, one row for each part of a document in a sample. ``loss``
-is the mean over ``num_tokens`` tokens of the document from ``start`` on. ``step`` is that of the training
-``run``, and ``epoch`` and ``sample`` are those of the loader. ``plan`` is the fingerprint of its order, as in
+is the mean over ``num_tokens`` tokens of the document from ``start`` on. ``step`` is a step of the training
+``run``; ``epoch`` and ``sample`` are numbers of the loader. ``plan`` is the fingerprint of its order, as in
 its saved state."""
 
 DUPLICATES = pa.schema(
@@ -123,7 +123,7 @@ that are not duplicates as a whole, it has
 - kind exact: ``key`` and ``check`` are the first and last 8 bytes of the content hash
 - kind near: ``key`` is the key of a band of the signature, and ``check`` is 0
 - kind cut: ``key`` is the hash of a unit (``UNITS``), and ``check`` is 1 if the document is SHORT, else 0;
-  only for the first document with the unit and the first one that is not SHORT"""
+  only for the first document with the unit and the first of these that is not SHORT"""
 
 
 def list_of(values: pa.DataType) -> pa.DataType:
@@ -204,7 +204,7 @@ def duplicates(
     """Return the schema of table ``duplicates``.
 
     A recipe with references adds ``keeper_lake``, the URL of the keeper's lake, null for the lake itself.
-    A recipe that cuts units out of documents adds the columns of ``CUTS``, and one that estimates
+    A recipe that cuts units out of documents adds the columns of ``CUTS``, and a recipe that estimates
     similarities adds ``IS_ESTIMATE``.
 
     >>> duplicates(has_references=True, has_cuts=True).names[-4:]

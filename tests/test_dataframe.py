@@ -68,7 +68,7 @@ def test_every_stage_is_applied_or_refused() -> None:
 
 
 def test_any_function_is_a_filter(client: Client) -> None:
-    """Also one that no module defines, on workers that could not import it."""
+    """Also a filter that no module defines, on workers that could not import it."""
     table = pa.table({"text": ["short", "long enough to be kept"]})
     limit = 10
 

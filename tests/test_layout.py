@@ -317,7 +317,7 @@ def test_nothing_imports_a_top_level_folder_by_its_own_name() -> None:
     modules = [
         *FILES.values(),
         *(ROOT / "tests").rglob("*.py"),
-        *(ROOT / "benchmarks").glob("*.py"),  # not those of the peers' environments
+        *(ROOT / "benchmarks").glob("*.py"),  # not modules of the peers' environments
         *(ROOT / "benchmarks" / "peers").rglob("*.py"),
     ]
     for path in modules:

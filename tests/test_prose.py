@@ -1,7 +1,9 @@
 """User-visible text is plain English: docstrings, messages, help texts, README and docs."""
 
 import ast
+import io
 import re
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 FOLDERS = ["etl", "cli", "schemas", "pipelines"]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("k8s/*.md")])
+WRITTEN = [page for page in PAGES if page.parent.name != "reference"]  # which repeats docstrings
 
 AVOIDED = {
     r"\banew\b": "archaic: again, rebuilt, restarted",
@@ -39,6 +42,12 @@ AVOIDED = {
 
 PATTERN = re.compile("|".join(f"(?:{phrase})" for phrase in AVOIDED), re.IGNORECASE)
 
+VAGUE = re.compile(
+    r"(?:^|(?<=[.!?] ))(?:They\b|(?:These|Those)\b(?! (?:(?:two|three|four|other|few) )?\w+s\b))"
+    r"|\bthose of\b|\bones? that\b|\bthat of\b[^.]*\bthat of\b"
+)
+"""Pronouns whose noun a reader must look for: a sentence names its subject, a comparison both sides."""
+
 EXAMPLE = re.compile(r"^ *>>> .*?(?=\n\s*\n|\Z)", re.DOTALL | re.MULTILINE)
 
 GOOD = """
@@ -59,6 +68,25 @@ def strings(path: Path) -> Iterator[tuple[int, str]]:
             yield node.lineno, EXAMPLE.sub("", node.value)
 
 
+def explanations(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the line and text of each paragraph of the docstrings and comments in a Python file."""
+    source = path.read_text("utf-8")
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            text = EXAMPLE.sub("", str(node.value.value))
+            yield from ((node.lineno, paragraph) for paragraph in re.split(r"\n\s*\n", text))
+    block, last = [""], 0
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            line, column = token.start
+            if line != last + 1:  # consecutive lines of comments are one text
+                yield last, " ".join(block)
+                block = []
+            block.append(token.string.lstrip("#: "))
+            last = line if not token.line[:column].strip() else 0
+    yield last, " ".join(block)
+
+
 def prose(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the paragraphs of a Markdown page, without its blocks of code."""
     text = re.sub(r"^```.*?^```$", "", path.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
@@ -71,6 +99,11 @@ def avoided_in(text: str) -> list[str]:
     return [match[0] for match in PATTERN.finditer(" ".join(text.split()))]
 
 
+def vague_in(text: str) -> list[str]:
+    """Return the pronouns of a text whose noun a reader must look for."""
+    return [match[0] for match in VAGUE.finditer(" ".join(text.split()))]
+
+
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_code_avoids_phrases_that_make_a_reader_stop(folder: str) -> None:
     hits = [
@@ -79,6 +112,24 @@ def test_code_avoids_phrases_that_make_a_reader_stop(folder: str) -> None:
         for line, text in strings(path)
         for phrase in avoided_in(text)
     ]
+    assert hits == []
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_explanations_name_what_they_are_about(folder: str) -> None:
+    hits = [
+        f"{path.relative_to(ROOT)}:{line}: {phrase}"
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        if ROOT / "etl/loader" not in path.parents
+        for line, text in explanations(path)
+        for phrase in vague_in(text)
+    ]
+    assert hits == []
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.name)
+def test_pages_name_what_they_are_about(page: Path) -> None:
+    hits = [f"{line}: {phrase}" for line, text in prose(page) for phrase in vague_in(text)]
     assert hits == []
 
 
@@ -94,3 +145,18 @@ def test_every_phrase_is_found_and_good_prose_is_not() -> None:
         "is no e",
     ]
     assert avoided_in(GOOD) == []
+
+
+def test_every_vague_pronoun_is_found_and_a_named_subject_is_not() -> None:
+    text = """They are sorted. Those in the log are read. These are two. These files are those of
+    a table, or the ones that it had. The order is that of bytes, and that of points. One that is new."""
+    assert vague_in(text) == [
+        "They",
+        "Those",
+        "These",
+        "those of",
+        "ones that",
+        "that of bytes, and that of",
+    ]
+    assert vague_in("These two files are read. They are sorted: that of a run, or one.") == ["They"]
+    assert vague_in("These files differ in size. The order is that of the log.") == []

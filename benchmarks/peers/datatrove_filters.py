@@ -83,7 +83,7 @@ def c4(text: str, **settings: Any) -> tuple[str | None, str | None]:
 
 
 def verdicts(texts: Sequence[str]) -> pa.Table:
-    """Return a column for each rule, and those of C4 as published and as in FineWeb."""
+    """Return a column for each rule, and columns for C4 as published and as in FineWeb."""
     columns: dict[str, list[Any]] = {}
     filters = rules()
     for text in texts:

@@ -45,7 +45,7 @@ def export(
     """Write documents, or tokens in the format of Megatron.
 
     Documents are those that were kept and are not duplicates, with their texts, languages and signals. The
-    version is that of the lake's last table.
+    version is a version of the lake's last table.
 
     With megatron, the result is an indexed dataset of the table tokens: each document is a sequence, in the
     order of the table. The addresses of the documents are in a Parquet file with the same order.

@@ -45,9 +45,9 @@ def report(
     """Count the rows, duplicates and tokens of a lake.
 
     Also prints the counts by reason, language and input file, the cost of each stage, what the last run has
-    used, with its estimate, and the mean losses that trainings have measured. The version is that of the
-    lake's last table. The page needs no network; it shows distributions of signals with their limits, and
-    texts of documents on both sides of each rule.
+    used, with its estimate, and the mean losses that trainings have measured. The version is a version of
+    the lake's last table. The page needs no network; it shows distributions of signals with their limits,
+    and texts of documents on both sides of each rule.
     """
     from etl.audit.lake_report import report as count
     from etl.job.prices import Prices
@@ -166,7 +166,7 @@ def _losses(losses: "MeanLosses") -> Iterator[str]:
 
 
 def _means(name: str, means: "list[MeanLoss]") -> Iterator[str]:
-    """Yield the mean losses of groups, those of the greatest loss in a run first."""
+    """Yield the mean losses of groups, with the greatest loss in a run first."""
     shown = [
         [each.run, each.group, f"{each.tokens:,}", f"{each.loss:.4f}"]
         for each in means[:_MAX_SOURCES_SHOWN]

@@ -27,8 +27,8 @@ from etl.parquet.data_file_reader import read_columns
 def report(lake: str, *, version: int | str | None = None) -> LakeReport:
     """Count the rows in the tables of a lake, by default the current ones.
 
-    ``version`` is that of the lake's last table, ``tokens`` or else ``documents``, or the name of a release.
-    Raises TableError if the lake has no documents, or if the version does not exist.
+    ``version`` is a version of the lake's last table, ``tokens`` or else ``documents``, or the name of a
+    release. Raises TableError if the lake has no documents, or if the version does not exist.
     """
     url = storage.normalize(lake)
     tables = tables_at(url, version)
@@ -197,7 +197,7 @@ def _add_rows(counts: dict[str, Counter[str]], rows: pa.Table) -> None:
 
 
 def _add_files(counts: Counter[str], files: pa.Table, column: str) -> None:
-    """Add a count of each data file to that of its input file."""
+    """Add a count of each data file to the count of its input file."""
     values = files[column].to_pylist()
     for source, value in zip(files["min.source"].to_pylist(), values, strict=True):
         counts[source] += value or 0

@@ -25,7 +25,7 @@ from etl.lake.run_state import RunState
 from etl.lake.table_specs import SPECS
 from etl.lake.table_versions import stream_versions
 
-_MAX_ENTRIES: Final = 200  # of a log that are read for the last run, behind those of a live one
+_MAX_ENTRIES: Final = 200  # of a log that are read to find the last run
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -37,7 +37,7 @@ def find_rows(
 ) -> Iterator[FoundRow]:
     """Yield the rows in which every wanted column has its value, with all ``columns`` by default.
 
-    ``files`` are the data files to look in, by default those of the table.
+    ``files`` are the data files to look in, by default all data files of the table.
     """
     for entry in find_candidate_files(table.data_files() if files is None else files, wanted):
         partition = {

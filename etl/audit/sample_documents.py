@@ -89,7 +89,7 @@ def _choose(
 
 
 def _detailed(reason: str) -> str:
-    """Return how the reasons of a stage begin, or those of a rule with details.
+    """Return how the reasons of a stage begin, or the reasons of a rule with details.
 
     >>> _detailed("gopher_quality"), _detailed("decontaminate.gsm8k")
     ('gopher_quality.', 'decontaminate.gsm8k: ')

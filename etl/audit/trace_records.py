@@ -126,7 +126,7 @@ class Trace:
     lang: str | None
     limits: list[FailedLimit]  # of the rule that rejected it
     signals: dict[str, float]
-    # Its first 500 characters; of a rejected document, those of the input record, unless they are stored
+    # Its first 500 characters, read from the input record if a rejected document is stored without text
     text: str | None
     missing_text: str | None  # why the text is missing
     outcome: str  # one line: kept, rejected or left out

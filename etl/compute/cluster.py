@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Cluster:
-    """A Dask cluster on this machine, or that of an ``address``.
+    """A Dask cluster on this machine, or at an ``address``.
 
-    An address is that of a scheduler (``tcp://...``) or names a cluster file (``k8s:FILE``, ``slurm:FILE``).
+    An address names a scheduler (``tcp://...``) or a cluster file (``k8s:FILE``, ``slurm:FILE``).
     A local cluster has ``workers`` single-threaded processes (default: one for each 8 MB of input, at most
     one per core), which share the memory or get ``memory_limit`` each (such as ``2GiB``); a cluster of a
     file may have ``auto`` workers, as many as its input needs. ``tls`` is a folder that

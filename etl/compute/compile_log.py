@@ -45,7 +45,7 @@ def send_compile_log() -> None:
 def follow_compile_log(client: Client, show: Callable[[str], None]) -> Iterator[None]:
     """Call ``show`` with each message about kernels that workers or this process compile.
 
-    Those of workers arrive in another thread. Workers that wait for the same kernel are one message.
+    Messages of workers arrive in another thread. Workers that wait for the same kernel are one message.
     """
     last = ""
 

@@ -90,7 +90,7 @@ def with_settings() -> AbstractContextManager[None]:
 
 
 def _security(address: str | None, tls: str | None) -> Security | None:
-    """Return the TLS settings of all roles; None means those of Dask's own configuration."""
+    """Return the TLS settings of all roles; None means the settings in Dask's own configuration."""
     if tls is None:
         return None
     if _scheme(address) == "tcp":

@@ -80,6 +80,7 @@ def map_unordered(
             errors = {i: _describe_deaths(done[i].exception()) for i in failed}
             _raise_if_forgotten(client, errors.values())
             _release(done)
+            # Refill half a window at once: a graph costs the driver 10 ms, for one unit or for hundreds.
             if len(running) <= window // 2:
                 submit()
             for i, unit in enumerate(finished):
@@ -175,6 +176,8 @@ class _Partition(Generic[Result]):
         if self._time_limit == math.inf:
             return self._function(*unit)
         worker = get_worker()
+        # A process with other threads would take their units with it when it ends; without a nanny
+        # nothing would start it again.
         alone = worker.nanny is not None and worker.state.nthreads == 1
         try:
             return run_with_time_limit(

@@ -31,7 +31,7 @@ def start_fork_server() -> Literal["forkserver", "spawn"]:
 
     A process has one such server: later calls do nothing. Returns the method with which workers are to be
     started: ``spawn`` if the server cannot be used, because the path of ``TMPDIR`` is too long for its
-    socket, or because this process is itself a fork of one that has a server.
+    socket, or because this process is itself a fork of a process that has a server.
     """
     if sys.platform != "linux":  # a library of the system may not survive a fork
         return "spawn"

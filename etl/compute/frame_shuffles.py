@@ -62,6 +62,7 @@ def shuffle_by_range(frame: dd.DataFrame, column: str, partitions: int) -> dd.Da
 
 def range_of(values: Any, partitions: int) -> Any:
     """Return the number of the range of each integer, for at least two partitions."""
+    # The top bits of an integer: for 3 partitions, 4 bits, so ranges -8 to 7.
     bits = (_RANGES_PER_PARTITION * partitions - 1).bit_length()
     return values // 2 ** (64 - bits)
 

@@ -72,7 +72,7 @@ def _start(request: ClusterRequest) -> LocalCluster:
 
 
 def _close_if_interrupted(start: Callable[[], LocalCluster]) -> LocalCluster:
-    """Start a cluster in another thread: one that is half started could not be closed after Ctrl-C."""
+    """Start a cluster in another thread: a half-started cluster could not be closed after Ctrl-C."""
     with ThreadPoolExecutor(1, "start-cluster") as pool:
         starting = pool.submit(start)
         try:
@@ -101,8 +101,8 @@ def start_in_process() -> Iterator[Client]:
 class _WorkerSetup(WorkerPlugin):
     """Leave Ctrl-C, which reaches all processes of a terminal, to the driver, and remove old variables.
 
-    A fork has those of the time when its server started. What is printed, by a user's code for example, is
-    escaped as in the driver. Workers that replace others are set up, too.
+    A fork has the variables that were set when its server started. What is printed, by a user's code for
+    example, is escaped as in the driver. Workers that replace others are set up, too.
     """
 
     def __init__(self, environment: Iterable[str]) -> None:

@@ -35,7 +35,7 @@ _ENDED: Final = frozenset(
         *("OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT"),
     }
 )
-"""States of jobs that have ended, of which squeue shows those of the last minutes: man squeue."""
+"""States of jobs that have ended, which squeue shows for some minutes: man squeue."""
 _NEVER: Final = frozenset(
     {
         *("AccountNotAllowed", "BadConstraints", "InvalidAccount", "InvalidQOS", "QOSNotAllowed"),
@@ -106,7 +106,7 @@ def connect_to_slurm(address: str | None, request: ClusterRequest) -> Iterator[C
 
 @contextmanager
 def _security(folder: Path, given: Security | None) -> Iterator[Security]:
-    """Yield the given TLS settings, or those of new certificates, which only this user can read."""
+    """Yield the given TLS settings, or settings with new certificates, which only this user can read."""
     if given is not None:
         yield given
         return

@@ -9,7 +9,7 @@ from distributed import Client, get_worker
 
 _TOPIC: Final = "tokenlake-units"
 _SECONDS: Final = (2.0, 4.0, 8.0)  # before each message of a unit, then as before the last one
-"""Chosen here: a unit of usual size sends one or two, few next to those of its task."""
+"""Chosen here: a unit of usual size sends one or two, few compared with the messages of its task."""
 
 
 class UnitLog:

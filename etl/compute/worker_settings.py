@@ -20,7 +20,7 @@ DASK_SETTINGS: Final = {
     "distributed.worker.memory.pause": 0.8,
     "distributed.worker.memory.terminate": 0.95,
     "distributed.scheduler.worker-saturation": 1.1,
-    "distributed.admin.low-level-log-length": 100,  # messages; those of 1000 batches take 100 MB
+    "distributed.admin.low-level-log-length": 100,  # messages; 1000 batches take 100 MB
     "dataframe.convert-string": False,
 }
 """Settings while a client is connected; the workers of a scheduler at an address have their own."""

@@ -47,7 +47,7 @@ class UsageMeter:
 
     @property
     def cpu_seconds(self) -> float:
-        """The CPU time of the workers; that of worker threads in this process is not known."""
+        """The CPU time of the workers; of worker threads in this process it is not known."""
         driver = process_usage()[0]
         workers = {name: usage for name, usage in self._last.items() if name != driver}
         return sum(

@@ -1,9 +1,9 @@
-"""Compare the versions of the driver with those of its workers, before they work and before each commit.
+"""Compare the versions of driver and workers, before the workers start and before each commit.
 
 Workers of another version would change results, or could not read their tasks. The task of a split compares
-the versions itself (``etl.job.shipped_files``), before its worker does anything else. The driver compares
-those of all workers at the start of a run, and those of newer workers before each commit, so that no results
-of such workers are committed.
+the versions itself (``etl.job.shipped_files``), before its worker does anything else. The driver checks all
+workers at the start of a run, and newer workers before each commit, so that no results of such workers are
+committed.
 """
 
 import platform
@@ -28,7 +28,7 @@ _MAX_SHOWN: Final = 3  # workers of an error
 
 
 class WorkerVersions:
-    """The comparison of the driver's versions with those of the workers of a cluster."""
+    """The comparison of the driver's versions with the versions of a cluster's workers."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

@@ -3,10 +3,10 @@
 If there are more pairs than a partition may have, they stay on the workers, in memory or spilled to disk.
 Each document has a home partition, which holds all pairs in which it is the worse document. In each round, a
 partition asks the home partitions of the better documents whether these stay, decides its own documents in
-order of preference, and drops the pairs that no longer count: those whose better document goes, and those of
-a document that has a better keeper (``independent_set.thin_pairs`` of the kernels). A document that is the
-worse one in no pair stays. This is the parallel greedy algorithm of Blelloch, Fineman and Shun (SPAA 2012,
-arXiv 1202.3205). Its result equals that of a single task, which decides the remaining documents as soon as
+order of preference, and drops each pair that no longer counts: the better document goes, or the worse one
+has a better keeper (``independent_set.thin_pairs`` of the kernels). A document that is the worse one in no
+pair stays. This is the parallel greedy algorithm of Blelloch, Fineman and Shun (SPAA 2012, arXiv
+1202.3205). Its result equals the result of a single task, which decides the remaining documents as soon as
 their pairs fit in one partition.
 
 Cost of a round: 24 bytes for each document that a partition asks for, and for each answer; pairs do not move.
@@ -57,11 +57,13 @@ def choose_keepers(client: Client, similar: dd.DataFrame) -> dd.DataFrame:
     """
     if similar.npartitions == 1:
         return _choose_in_one_task(similar)
+    # The pairs are counted, and then read again in each round, so they must not be computed twice.
     pairs = client.persist(similar)
     num_open, rounds = _count(client, pairs["worse"].count()), 0
     partitions = _partitions_for(num_open)
     if partitions == 1:
         return _choose_in_one_task(pairs)
+    # From here on, pairs stay in their home partitions: each round moves only questions and answers.
     pairs = pairs.map_partitions(_at_home, meta=_OPEN)
     pairs = shuffle_by_value(pairs, "bucket", min(partitions, _MAX_HOMES))
     while _partitions_for(num_open) > 1:
@@ -77,6 +79,7 @@ def choose_keepers(client: Client, similar: dd.DataFrame) -> dd.DataFrame:
         num_open, rounds = _count(client, pairs["is_open"].sum()), rounds + 1
     if not num_open:
         return pairs.map_partitions(_as_chosen, meta=_CHOSEN)
+    # The open pairs fit in one task, once another round has asked for the states that they depend on.
     pairs = client.persist(_round(pairs))
     settled = pairs[~pairs["is_open"]].map_partitions(_as_chosen, meta=_CHOSEN)
     return dd.concat([settled, _choose_in_one_task(pairs[pairs["is_open"]])])
@@ -135,6 +138,7 @@ def questions(pairs: pd.DataFrame) -> pd.DataFrame:
     """Return the better documents of undecided pairs that this partition does not decide."""
     is_open = ~pairs["stays"].to_numpy()
     documents = distinct(pairs["better"].to_numpy()[is_open])
+    # This partition is the home of its worse documents: it decides these itself.
     documents = documents[~among(documents, pairs["worse"].to_numpy())]
     own = pairs["bucket"].iloc[0] if len(pairs) else 0  # any bucket of a partition leads back to it
     asker = np.full(len(documents), own, np.int64)
@@ -144,10 +148,12 @@ def questions(pairs: pd.DataFrame) -> pd.DataFrame:
 def answers(pairs: pd.DataFrame, asked: pd.DataFrame) -> pd.DataFrame:
     """Return the decided ones among the documents in ``asked``, and whether they stay.
 
-    This is the home partition of these documents; the buckets are those of the partitions that asked.
+    This is the home partition of these documents; each bucket is a partition that asked.
     """
     stays, worse = pairs["stays"].to_numpy(), pairs["worse"].to_numpy()
     documents = asked["document"].to_numpy()
+    # All pairs of a document in which it is the worse one are here. If a better document stays, it goes;
+    # if no pair is left, it stays; else it is not decided yet, and nothing is answered.
     goes = among(documents, worse[stays])
     is_decided = goes | ~among(documents, worse)
     columns = {"document": documents, "stays": ~goes, "bucket": asked["asker"].to_numpy()}
@@ -157,9 +163,12 @@ def answers(pairs: pd.DataFrame, asked: pd.DataFrame) -> pd.DataFrame:
 def drop_settled_pairs(pairs: pd.DataFrame, answered: pd.DataFrame) -> pd.DataFrame:
     """Return the pairs of a home partition that still count, given the answers of the others."""
     documents, better, worse = _numbered(pairs)
+    # Documents that are only the better one here are decided elsewhere: they are open unless a pair has
+    # noted earlier that they stay, or an answer says so.
     state = np.full(len(documents), independent_set.OPEN, np.int8)
     state[worse] = independent_set.STAYS  # until a pair shows otherwise
     state[better[pairs["stays"].to_numpy()]] = independent_set.STAYS
+    # Documents are numbered by preference, answers name addresses: a sorted view finds their numbers.
     by_address = np.argsort(documents)
     indices = np.searchsorted(documents, answered["document"].to_numpy(), sorter=by_address)
     state[by_address[indices]] = np.where(
@@ -175,6 +184,7 @@ def _numbered(
     """Return the documents, best first, and for each pair the indices of its better and worse document."""
     better, worse = pairs["better"].to_numpy(), pairs["worse"].to_numpy()
     ranks = np.concatenate([pairs["better_rank"].to_numpy(), pairs["worse_rank"].to_numpy()])
+    # A document has the same rank in all of its pairs, so the first one is enough.
     documents, first, numbers = np.unique(
         np.concatenate([better, worse]), return_index=True, return_inverse=True
     )

@@ -26,8 +26,8 @@ class PassInput:
 
     client: Client
     reader: DocumentReader
-    files: StoredFileList  # all data files to compare, those of other lakes first
-    settled: NDArray[np.int64]  # numbers of the decided files among those of the arrival, ascending
+    files: StoredFileList  # all data files to compare, other lakes first
+    settled: NDArray[np.int64]  # numbers of the arrival's files that are decided, ascending
     keys: Sequence[KeyFile]  # with the keys of the files that are marked as keyed
     name: str  # prefix of the names of new data files
 
@@ -83,7 +83,7 @@ class DedupPass(Protocol):
     """The work of one deduplication stage over the whole lake, once all documents are stored."""
 
     def __call__(self, inputs: PassInput, stage: Any, earlier: PassResult, /) -> PassResult:
-        """Return the decisions of the earlier passes with those of this one, for undecided documents.
+        """Return the decisions of this pass and of earlier ones, for undecided documents.
 
         A pass returns pairs (``PassResult.join``) or, if it writes rows of other kinds, first writes the
         earlier pairs (``PassResult.write``). It leaves out the documents that earlier passes drop

@@ -52,7 +52,7 @@ class DocumentReader:
     def read_ranked(self, file: NumberedFile, columns: Sequence[str]) -> pa.Table:
         """Return what ``read`` returns, with the rank of each row (float64) as the column ``rank``.
 
-        Of several duplicates, the one of the lowest rank is kept; those of earlier arrivals have rank -inf.
+        Of several duplicates, the lowest rank is kept; documents of earlier arrivals have rank -inf.
         """
         preference = KeepPreference.of(self.stages)
         table = self.read(file, [*columns, *preference.columns()])

@@ -1,8 +1,8 @@
 """Exact deduplication: pair documents whose texts have equal content hashes.
 
-The hashes are shuffled by their last 8 bytes, so that all equal ones are in one partition, where those of
-documents kept by earlier runs are looked up (``etl.dedup.key_lookup``). Only numbers are shuffled: 32 bytes
-per new document.
+The hashes are shuffled by their last 8 bytes, so that all equal ones are in one partition, where the hashes
+of documents kept by earlier runs are looked up (``etl.dedup.key_lookup``). Only numbers are shuffled: 32
+bytes per new document.
 """
 
 from dataclasses import dataclass
@@ -33,12 +33,12 @@ HASHES: Final = pd.DataFrame(
 
 
 def find_equal(inputs: PassInput, _stage: DedupExact, earlier: PassResult) -> PassResult:
-    """Drop the undecided documents whose text equals that of a better one."""
+    """Drop the undecided documents whose text equals a better document's."""
     return earlier.join(pair_equal(inputs, earlier, kind="exact"))
 
 
 def pair_equal(inputs: PassInput, earlier: PassResult, *, kind: str) -> dd.DataFrame:
-    """Return the undecided documents whose text equals that of a better one, as pairs of a kind.
+    """Return the undecided documents whose text equals a better document's, as pairs of a kind.
 
     Documents that earlier passes drop are left out.
     """

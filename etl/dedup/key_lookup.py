@@ -73,6 +73,8 @@ class StoredKeys:
         key, check, ids, rows = (
             np.asarray(table[n].combine_chunks()) for n in EMPTY_KEYS.column_names
         )
+        # Keys of files that were removed since stay in the table until it is rebuilt: their ids are
+        # unknown.
         indices = np.minimum(np.searchsorted(self.ids, ids), max(len(self.ids) - 1, 0))
         is_known = self.ids[indices] == ids if len(self.ids) else np.zeros(len(ids), np.bool_)
         numbers = self.numbers[indices[is_known]]
@@ -91,6 +93,8 @@ def _read_matching(file: KeyFile, wanted: NDArray[np.int64]) -> pa.Table:
     with open_data_file(file.table, file.path, EMPTY_KEYS.column_names) as opened:
         for group in range(opened.num_row_groups):
             bounds = opened.bounds(group, "key")
+            # Row groups are ascending by key: most of them have none of the wanted keys, and only
+            # ``key`` is read to see which rows match.
             part = wanted if bounds is None else between(wanted, *bounds)
             if not len(part):
                 continue

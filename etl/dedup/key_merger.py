@@ -63,6 +63,8 @@ def files_to_merge(files: Iterable[KeyFile]) -> list[KeyFile]:
     by_run = sorted(files, key=lambda file: key_of(file.path))
     runs = [list(run) for _, run in groupby(by_run, key=lambda file: key_of(file.path))]
     levels = [_level(sum(file.rows for file in run)) for run in runs]
+    # Of runs on the levels 0 0 0 0 1 1 1 2, level 0 is full: its four runs become one on level 1, which
+    # is then full and merged by the next run.
     full = [level for level in levels if levels.count(level) >= RUNS_PER_LEVEL]
     if not full:
         return []
@@ -85,6 +87,7 @@ def _merge(client: Client, ledger: Ledger, files: Sequence[KeyFile]) -> Rewrite:
     paths = tuple(file.path for file in files)
     group = FileGroup(paths=paths, units=(), rows=sum(file.rows for file in files))
     name = ledger.key("merged", *paths)
+    # Keys are hashes, so equal ranges have about equally many.
     bounds = np.linspace(-(2**63), 2**63, 2 + group.rows // _KEYS_PER_FILE).tolist()
     ranges = [(int(low), int(high) - 1) for low, high in pairwise(bounds)]
     task = _MergeRange(ledger.url, name, tuple(files))

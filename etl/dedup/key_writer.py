@@ -208,11 +208,13 @@ def first_keys(
 ) -> NDArray[np.int64]:
     """Return the positions of the keys of units that look-ups need.
 
-    These are, of equal keys, that of the first document and that of the first one that is not short.
+    Of equal keys, look-ups need the key of the first document, and of the first document that is not short.
 
     >>> first_keys(np.array([5, 5, 5, 5]), np.array([4, 3, 2, 1]), np.array([0, 0, 1, 1])).tolist()
     [3, 1]
     """
+    # By key, then by document. The first of each key is needed in the whole list, and again among all
+    # that are not short: if a look-up excludes short documents, the next one must be known.
     order = np.lexsort((documents, keys))
     stays = order[check[order] != SHORT_CHECK]
     is_needed = np.zeros(len(keys), np.bool_)
@@ -248,6 +250,7 @@ class _Write:
 
     def _first(self, units: pd.DataFrame) -> pd.DataFrame:
         """Return the keys of units that are needed besides the stored ones."""
+        # Stored keys come last, so that positions below the number of new units are new ones.
         stored = self.stored.matching(units["key"].to_numpy())
         columns = (("key", "key"), ("document", "address"), ("check", "check"))
         needed = first_keys(

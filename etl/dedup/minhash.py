@@ -9,11 +9,11 @@
 
 Only numbers are shuffled: 24 bytes per band of each new document, and about 500 bytes per candidate pair.
 A run that adds files looks up the documents
-kept by earlier runs by their keys (``etl.dedup.key_lookup``) and reads only the signatures of candidates. Its
-result is that of one run over all files if ``keep`` is ``first``, no key has more than 64 documents, and the
-new files come after the old ones. Decisions that are made again after a repair are those of the first time if
-no key has more than 64 documents: among more, each is compared with the best that are left, not with those of
-the first time.
+kept by earlier runs by their keys (``etl.dedup.key_lookup``) and reads only the signatures of candidates.
+Its result equals the result of one run over all files if ``keep`` is ``first``, no key has more than 64
+documents, and the new files come after the old ones. Decisions that are made again after a repair do not
+change if no key has more than 64 documents: among more, each is compared with the best that are left, which
+may not be the best of the first time.
 """
 
 from dataclasses import dataclass
@@ -95,10 +95,14 @@ def _similar_pairs(inputs: PassInput, stage: DedupMinhash, earlier: PassResult) 
     pairs = shuffle_by_range(bands, "key", partitions).map_partitions(
         _PairCandidates(stored, inputs.settled), meta=_COMPARED
     )
+    # Pairs are compared where the data files of their documents are read: buckets of neighbouring files,
+    # several tasks for each.
     many = min(4 * partitions, 1 + len(inputs.files) // FILES_PER_BUCKET, MAX_TASKS)
     buckets = 1 if partitions == 1 else many
     parts = min(_MAX_PARTS, 1 + int(rows.sum()) // (_ROWS_PER_PART * buckets), MAX_TASKS // buckets)
     check = SimilarityCheck(inputs.files, inputs.reader, stage, parts, has_all=buckets == 1)
+    # A pair visits the bucket of the better document, whose signature it takes along, and then the
+    # bucket of the worse one, where the two are compared.
     signed = shuffle_by_value(pairs, "bucket", buckets).map_partitions(
         check.sign, meta=check.meta()
     )
@@ -175,7 +179,8 @@ class _Pairs(NamedTuple):
 def pair_candidates(bands: pd.DataFrame) -> pd.DataFrame:
     """Return the pairs to compare, each once: documents of the arrival with better ones of the same key.
 
-    ``bands`` has the columns ``key``, ``address`` and ``rank``, the result those of ``ENDS`` and ``bucket``.
+    ``bands`` has the columns ``key``, ``address`` and ``rank``, and the result has ``bucket`` and the
+    columns of ``ENDS``.
     """
     shared = _Bands.of(bands).shared()
     better, worse = _pairs_with_best(shared)
@@ -201,6 +206,8 @@ def _pairs_with_best(bands: _Bands) -> _Pairs:
     is_first[1:] = bands.keys[1:] != bands.keys[:-1]
     starts = np.flatnonzero(is_first)  # (k,) the first row of each key
     sizes = np.diff(starts, append=size)  # (k,)
+    # Of the documents A B C D of a key, best first, C has two better ones, and is paired with A and B.
+    # The limit keeps a key of a thousand documents from making half a million pairs.
     start = np.repeat(starts, sizes)  # (n,)
     num_better = np.arange(size) - start  # (n,) documents of the key that are better
     limit = np.repeat(np.clip(_MAX_PAIRS // sizes, 1, _MAX_BEST), sizes)

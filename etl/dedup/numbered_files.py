@@ -1,10 +1,10 @@
 """Number the data files that a pass reads, and address rows by file number and position.
 
-Documents are decided in the order of their arrival (``WorkUnit.arrival``), those of one arrival at once. The
-documents of earlier arrivals are decided, and stay. If documents were read again after a repair, the others
-of their arrival may be decided: these take part in the comparison, but their decisions do not change. So the
-decisions are those of the first time. Documents of later arrivals are left out. Files are numbered by
-arrival, then in the order of addresses.
+Documents are decided in the order of their arrival (``WorkUnit.arrival``), and the documents of one arrival
+at once. The documents of earlier arrivals are decided, and stay. If documents were read again after a
+repair, the others of their arrival may be decided: these take part in the comparison, but their decisions
+do not change. So decisions that are made again do not change. Documents of later arrivals are left out. Files
+are numbered by arrival, then in the order of addresses.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -1,7 +1,7 @@
 """Deduplicate paragraphs, lines or sentences (units): cut them from all documents but the first.
 
-1. The hashes of all units are shuffled. Of equal units, all but the first are repeats. They are ordered by
-   the arrival of their documents, then by address, then by position in the document.
+1. The hashes of all units are shuffled. Of equal units, all but the first are repeats: the order is by the
+   arrival of their documents, then by address, then by position in the document.
 2. The repeats are sent to their documents, and documents that would become too short are dropped.
 3. Repeats are determined again without the dropped documents, because a unit must not be cut when the
    document that keeps it is dropped. This cuts less than before, so no further document becomes short.
@@ -13,8 +13,9 @@ in the table ``keys`` (``etl.dedup.key_lookup``): documents of earlier runs are 
 
 Cost: the hashes of new documents are read once; the shuffles move 24 bytes per unit and, for each of steps 2
 and 3, 32 per repeat; all units with the same hash are in one partition. The workers keep the units whose hash
-occurs more than once, 24 bytes each. Between steps 2 and 3, the partitions of the hashes ask those of the
-documents which are short: 24 bytes for each document and partition that has units of it. Text is not read.
+occurs more than once, 24 bytes each. Between steps 2 and 3, the partitions of the hashes ask the partitions
+of the documents which documents are short: 24 bytes for each document and partition that has units of it.
+Text is not read.
 """
 
 import json
@@ -87,6 +88,9 @@ def find_repeated_passages(
     compared.
     """
     client = inputs.client
+    # Repeats are determined twice. Of ``a``, ``a b`` and ``b c d``, the second document loses ``a``. If
+    # ``b`` alone is too short, it is dropped, and then ``b`` must not be cut from the third document, as
+    # it was the first time.
     units = client.persist(_shared_units(inputs, earlier))
     earlier = earlier.write(inputs)
     write = _WriteRows(inputs.files, inputs.reader, stage, inputs.name, schemas.SHORT)
@@ -164,6 +168,7 @@ class _ShareUnits:
 def shared_units(units: pd.DataFrame) -> pd.DataFrame:
     """Return the units whose hash occurs more than once, at least once in an undecided document."""
     frame = pl.DataFrame({name: units[name].to_numpy() for name in _UNITS.columns})
+    # A hash that only decided documents have cuts nothing.
     is_shared = (pl.len().over("hash") > 1) & (pl.col("ordinal").max().over("hash") >= 0)
     shared = frame.filter(is_shared)
     return pd.DataFrame({name: shared[name].to_numpy() for name in _UNITS.columns})
@@ -189,6 +194,7 @@ def _leave_out_short(units: dd.DataFrame, short: dd.DataFrame) -> dd.DataFrame:
 def questions(units: pd.DataFrame, *, partitions: int) -> pd.DataFrame:
     """Return the undecided documents of a partition of units, with a range that leads back to it."""
     documents = distinct(units["document"].to_numpy()[units["ordinal"].to_numpy() >= 0])
+    # Any range of a partition leads back to it, so the first unit's is enough.
     own = range_of(units["hash"].to_numpy()[:1], partitions)
     columns = {"document": documents, "range": np.resize(own, len(documents))}
     return pd.DataFrame(columns).assign(bucket=file_of(documents) // FILES_PER_DUPLICATES_FILE)
@@ -216,6 +222,8 @@ def _repeats(units: dd.DataFrame, files: StoredFileList) -> dd.DataFrame:
 def repeats_of(units: pd.DataFrame) -> pd.DataFrame:
     """Return the undecided units but the first of each hash, with the columns of ``_REPEATS``."""
     frame = pl.DataFrame({name: units[name].to_numpy() for name in _UNITS.columns})
+    # Addresses are numbered by arrival, so the first row of a hash is the unit that stays. It may be of
+    # a decided document; units of these (negative ordinals) are never cut.
     repeats = (
         frame.sort("hash", "document", "ordinal")
         .with_columns(is_first=pl.col("hash").ne_missing(pl.col("hash").shift(1)))
@@ -252,6 +260,8 @@ class _CutUnits(NamedTuple):
         documents, ordinals, keepers = (
             np.repeat(repeats[name].to_numpy(), span) for name in ("document", "ordinal", "keeper")
         )
+        # Spans of 3 sentences that begin at 4 and 5 overlap. Repeated, their ordinals are 4 4 4 5 5 5,
+        # here 4 5 6 5 6 7, and at the end 4 5 6 7: each sentence is cut once.
         ordinals = ordinals + np.arange(len(ordinals)) % span
         order = np.lexsort((ordinals, documents))  # stable: the first span decides the keeper
         documents, ordinals, keepers = documents[order], ordinals[order], keepers[order]
@@ -270,13 +280,15 @@ class _Chars(NamedTuple):
 def _count_chars(
     unit_chars: pa.ListArray, ordinals: NDArray[np.int64], offsets: NDArray[np.int64]
 ) -> _Chars:
-    """Return the code points of each document, given those of each of its units.
+    """Return the code points of each document, given the code points of each of its units.
 
     The units to cut from document ``k`` are ``ordinals[offsets[k] : offsets[k + 1]]``, at least one.
     """
     chars = unit_chars.flatten().to_numpy().astype(np.int64)  # of all units
     starts = unit_chars.offsets.to_numpy()
     starts = starts - starts[0]  # (n + 1,) the first unit of each document in ``chars``
+    # Documents of 2 and 3 units of 10 code points have ``starts`` 0 2 5 and in total 20 and 30. The
+    # units 1 of the first and 0 of the second are numbers 1 and 2 among all.
     chars_before = np.concatenate([[0], np.cumsum(chars)])
     cut_units = np.repeat(starts[:-1], np.diff(offsets)) + ordinals
     return _Chars(
@@ -299,6 +311,8 @@ class _WriteRows:
         short: list[NDArray[np.int64]] = []
         keeper_files = np.unique(file_of(repeats["keeper"].to_numpy()))
         sources = self.files.fields(keeper_files, ["source"])["source"]
+        # One data file for each group of neighbouring files, so that their rows in
+        # ``duplicates`` are found together.
         for _, group in repeats.groupby("bucket"):
             url, schema = self.reader.duplicates, self.reader.duplicates_schema
             writer = DataFileWriter(url, schema, DUPLICATES.layout, name=self.name)
@@ -326,6 +340,7 @@ class _WriteRows:
         offsets = np.append(first, len(cuts.documents))  # of each document's units in ``cuts``
         table = self._documents(file, row_of(documents))
         chars = _count_chars(table["unit_chars"].combine_chunks(), cuts.ordinals, offsets)
+        # A document without any rest is short, even if the stage has no minimum.
         is_short = chars.total - chars.cut < max(self.stage.min_rest_chars, 1)
         is_of_kind = is_short if self.kind == schemas.SHORT else ~is_short
         keepers = cuts.keepers[first]

@@ -125,7 +125,7 @@ class _Resolver:
             )
 
     def _keyed(self, record: schemas.Lineage) -> tuple[Kind, ...]:
-        """Return the kinds whose keys in its table ``keys`` match those of the recipe."""
+        """Return the kinds whose keys in its table ``keys`` match the recipe's keys."""
         theirs, mine = (
             find_dedup_stage(recipe.dedup_stages, DedupMinhash)
             for recipe in (self._recipe(record), self.recipe)
@@ -153,7 +153,7 @@ class _Resolver:
 
 
 def _differences(there: Any, here: Any) -> str:
-    """Describe how the settings of another lake differ from those of the recipe.
+    """Describe how the settings of another lake differ from the recipe's settings.
 
     >>> _differences({"ngram": 5, "seed": 0}, {"ngram": 3, "seed": 0})
     'ngram 5 there, 3 here'

@@ -1,4 +1,4 @@
-"""`PASSES`: the pass of each deduplication stage; run those of a recipe in order."""
+"""`PASSES`: the pass of each deduplication stage; run the passes of a recipe in order."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence

@@ -7,8 +7,8 @@ one task. Only the row groups that hold a document of a pair are read.
 
 Memory of that task: 8 bytes for each of ``WORDS_AT_ONCE`` words, or of the words of one document and of those
 that it is compared with if these are more, and one row group. Time: 4 s per gigabyte of text to compute the
-shingles, once in each task and group of pairs, and 2 ns per shingle of a pair. Pairs that no longer matter
-are skipped: those with a better document that is removed, and those of a document with a better keeper.
+shingles, once in each task and group of pairs, and 2 ns per shingle of a pair. A pair no longer matters,
+and is skipped, if its better document is removed, or if its worse document has a better keeper.
 """
 
 from dataclasses import dataclass
@@ -89,6 +89,7 @@ class SimilarityCheck:
         numbers = self._numbers(pairs["better"].to_numpy())
         if numbers.shape[1] % 2:
             numbers = np.pad(numbers, ((0, 0), (0, 1)))
+        # Two numbers share a column: a shuffle costs time for each column.
         words = np.ascontiguousarray(numbers).view(np.int64)
         bucket = bucket_of(pairs["worse"].to_numpy())
         signed = pd.DataFrame(words, columns=[f"s{k}" for k in range(words.shape[1])])
@@ -125,6 +126,8 @@ class SimilarityCheck:
         state = self._states(documents, better, worse, pairs["better_rank"].to_numpy())
         is_worse = np.zeros(len(documents), np.bool_)
         is_worse[worse] = True
+        # Worse documents of 100, 300 and 400 words end at 100, 400 and 800. In two parts, the first has
+        # those that end up to 400.
         ends = np.cumsum(sizes * is_worse)  # of each document, in words of worse documents
         in_part = (ends[worse] - 1) * self.parts // max(1, ends.max(initial=0)) == part
         pairs, better, worse = pairs[in_part], better[in_part], worse[in_part]
@@ -166,9 +169,9 @@ class SimilarityCheck:
     def _shingle_sets(
         self, documents: NDArray[np.int64], wanted: NDArray[np.int64], sizes: NDArray[np.int64]
     ) -> ShingleSets:
-        """Return the sets of the documents with the numbers ``wanted``; those of the others are empty.
+        """Return the sets of the documents with the numbers ``wanted``, and empty sets for the others.
 
-        Reads one row group at a time. ``sizes`` are those of all documents.
+        Reads one row group at a time. ``sizes`` has the sizes of all documents.
         """
         hashes = np.empty(int(sizes[wanted].sum()), np.int64)
         starts, stops = np.zeros((2, len(documents)), np.int64)
@@ -178,6 +181,8 @@ class SimilarityCheck:
             rows = row_of(documents[of_file])
             for table in self.reader.read_row_groups(file, rows, "text"):
                 stored = np.asarray(table["row"].combine_chunks())
+                # Which of the stored rows are wanted: each is compared with its place among the wanted
+                # ones.
                 indices = np.minimum(np.searchsorted(rows, stored), len(rows) - 1)
                 chosen = np.flatnonzero(rows[indices] == stored)
                 found = of_file[indices[chosen]]

@@ -24,7 +24,7 @@ from etl.parquet.data_file import DataFile
 def read_added_files(url: str, paths: Collection[str]) -> list[DataFile]:
     """Return the data files at some paths as they were first added, in the order of the log.
 
-    Those of lost entries come last, from checkpoints. Paths that are in neither are left out. Raises
+    Paths of lost entries come last, from checkpoints. Paths that are in neither are left out. Raises
     TableError if a file of the log is damaged.
     """
     remaining = set(paths)

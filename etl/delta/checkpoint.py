@@ -86,6 +86,7 @@ def unchanged_actions(
     ``changes`` has the reconciled actions since the checkpoint: ``add``, ``remove`` and ``txn``.
     """
     key = _KEY_FIELDS[kind]
+    # An ``add`` is superseded by a ``remove`` of its path as well as by another ``add``.
     kinds = [other for other in _KEY_FIELDS if _KEY_FIELDS[other] == key]
     changed = pa.concat_arrays([changes[other].field(key) for other in kinds])
     for old in read_actions(parts, kind, _SCHEMA.field(kind).type):
@@ -119,6 +120,7 @@ def find_problem(uri: str, version: int, table_id: object) -> str | None:
         return "is that of another table"
     with storage.open_input(uri) as file:
         written = (read_footer(file).metadata or {}).get(_VERSION)
+    # Other programs do not write this key: their checkpoints have no version to compare.
     if written not in (None, str(version).encode()):
         return f"is that of version {written.decode()}"
     return None
@@ -129,6 +131,7 @@ def _find_refusal(uri: str, version: int) -> str | None:
     name = f"{version:020}.checkpoint.parquet"
     if not uri.endswith(f"/{name}") or (storage.file_size(uri) or 0) > _MAX_OPENED_BYTES:
         return None
+    # delta-rs opens tables, not files: a table whose log has only this checkpoint.
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "_delta_log")
         log.mkdir()
@@ -175,7 +178,7 @@ def write_checkpoint(
         storage.open_atomic_output(uri) as file,
         parquet_writer(file, _SCHEMA) as writer,
     ):
-
+        # A row of a checkpoint has one action: the columns of the other kinds are null.
         def put(kind: str, actions: pa.StructArray) -> None:
             nonlocal num_actions, num_files
             count = len(actions)
@@ -188,9 +191,12 @@ def write_checkpoint(
         put("protocol", pa.array([protocol], _PROTOCOL))
         put("metaData", pa.array([metadata], _METADATA))
         for kind in _KEY_FIELDS:
+            # Old actions are copied in batches: memory depends on the entries since the last checkpoint,
+            # not on the table.
             for old in unchanged_actions(before, kind, changes):
                 put(kind, _unexpired(old, retention_ms) if kind == "remove" else old)
             put(kind, changes[kind])
+    # Last, since readers trust the pointer: without it, they find the checkpoint by listing the log.
     pointer = {"version": version, "size": num_actions, "numOfAddFiles": num_files}
     storage.write_bytes(storage.join(log, "_last_checkpoint"), json.dumps(pointer).encode())
 

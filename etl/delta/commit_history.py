@@ -33,7 +33,7 @@ def read_commit_infos(
     """Yield the ``commitInfo`` of the commits up to the version of a log segment, newest first.
 
     Each has ``version``, ``timestamp`` (milliseconds, UTC), ``operation``, and the writer's own fields.
-    Deleted log entries are skipped. ``held`` is that of ``read_commit_files``.
+    Deleted log entries are skipped. ``held`` is as in ``read_commit_files``.
     """
     newest = head.entries[::-1]
     # Often only the newest is wanted: no others are read ahead with it, nor is the log listed.
@@ -57,7 +57,7 @@ def read_commits(
 ) -> Iterator[Commit]:
     """Yield the commits ``after`` a version and up to one, oldest first; deleted entries are skipped.
 
-    ``held`` is that of ``read_commit_files``.
+    ``held`` is as in ``read_commit_files``.
     """
     names = [name for name in _commit_files(url, version) if version_of_commit_file(name) > after]
     for name, content in zip(names, read_commit_files(url, names, held), strict=True):

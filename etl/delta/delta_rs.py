@@ -12,7 +12,7 @@ from etl import storage
 from etl.delta import protocol
 from etl.errors import StorageError, TableError, error_line
 
-# Those that delta-rs handles, or that concern only writers.
+# Features that delta-rs handles, or that concern only writers.
 _READER_FEATURES = protocol.READER_FEATURES | {"v2Checkpoint", "vacuumProtocolCheck"}
 _UNSUPPORTED = {
     False: re.compile(r"%[0-9A-Fa-f]{2}|\\|[\x00-\x1f\x7f]"),

@@ -2,7 +2,7 @@
 
 The first line of a sealed entry is ``commitInfo``. It names the table and the version, has the digest of the
 entry before (``previous``), and ends with the digest of the entry without this last field
-(``checksum``). So a log shows whether an entry has changed, is at the wrong place, or is not the one that
+(``checksum``). So a log shows whether an entry has changed, is at the wrong place, or is not the entry that
 the next commit was made on. Entries of other programs are not sealed, but the next sealed entry has their
 digest.
 """

@@ -68,7 +68,7 @@ class LogCheck:
     def __init__(self, url: str, *, newest: int = -1, held: dict[str, bytes] | None = None) -> None:
         """List the log; ``newest`` is a version that is known to have existed.
 
-        ``held`` is that of ``read_commit_files``.
+        ``held`` is as in ``read_commit_files``.
         """
         self._held = held
         self.url = storage.normalize(url)
@@ -209,8 +209,8 @@ def set_aside(damage: LogDamage) -> LogDamage:
 def open_remains(damage: LogDamage, schema: pa.Schema, layout: Layout) -> Table:
     """Open the table that the sound files of a log make; its next commit states what it holds.
 
-    Damaged files must have been set aside. ``schema`` and ``layout`` are those of the table if its
-    metadata is lost.
+    Damaged files must have been set aside. ``schema`` and ``layout`` describe the table if its metadata is
+    lost.
     """
     names = log_segment.list_log_files(damage.url) if Table.exists(damage.url) else []
     checkpoints = log_segment.find_checkpoints(names)

@@ -93,6 +93,9 @@ def find_log_segment(url: str, version: int | None = None) -> LogSegment | None:
     if newest is None:
         raise DamagedLogError("the only checkpoint is incomplete", where=url, hint=_RESTORE)
     wanted = newest if version is None else version
+    # The newest complete checkpoint up to the version replaces all entries before it; each entry after
+    # it must exist. A checkpoint at 10 and entries 9 to 14: version 13 is the checkpoint and the entries
+    # 11 to 13.
     start = max((v for v in checkpoints if v <= wanted), default=-1)
     needed = range(start + 1, wanted + 1)
     missing = next((v for v in needed if v not in entry_sizes), None)
@@ -140,7 +143,7 @@ def read_commit_files(
 ) -> Iterator[bytes]:
     """Yield the contents of log entries in order, reading a few ahead.
 
-    ``held`` has the contents of entries that were read before, and gets those of others up to a few
+    ``held`` has the contents of entries that were read before, and gets the contents of others up to a few
     megabytes. Raises StorageError if an entry is missing.
     """
     log = log_folder(url)
@@ -186,6 +189,7 @@ def ranges(versions: Iterable[int]) -> list[tuple[int, int]]:
     >>> ranges([1, 2, 3, 7])
     [(1, 3), (7, 7)]
     """
+    # In a run of versions, the difference from the index is constant.
     groups = groupby(enumerate(versions), key=lambda pair: pair[1] - pair[0])
     numbers = [[version for _, version in group] for _, group in groups]
     return [(group[0], group[-1]) for group in numbers]

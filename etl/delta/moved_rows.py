@@ -89,6 +89,8 @@ def undo_moves(
     >>> sorted(undo_moves({"ab", "c"}, {"c"}, [move])[0])
     ['ab', 'c']
     """
+    # First back through all moves that still apply, newest first. Then forward again through those that
+    # the wanted files do not need, so that as many files as possible stay as they are now.
     files, undone = set(live), list[Move]()
     for move in moves:
         if _is_applicable(move.targets.keys(), move.origins, files):
@@ -116,7 +118,7 @@ def _exchange(files: set[str], old: Iterable[str], new: Iterable[str]) -> None:
 
 
 def _entries(url: str, version: int) -> Iterator[tuple[int, bytes]]:
-    """Yield the log entries from a version backward, up to the first one that does not exist."""
+    """Yield the log entries from a version backward, up to the first missing entry."""
     names = set(list_log_files(url))
     oldest = version + 1
     while oldest > 0 and commit_file_name(oldest - 1) in names:
@@ -136,6 +138,7 @@ def _parse_entry(url: str, version: int, content: bytes) -> tuple[list[Move], se
             if kind in actions:
                 actions[kind][storage.join(url, unquote(action["path"]))] = action
     add, remove = actions["add"], actions["remove"]
+    # A commit that changes data may also move rows: which is unknown, so no rows count as moved.
     if any(action.get("dataChange", True) for action in (*add.values(), *remove.values())):
         return [], {uri for uri, action in remove.items() if uri not in add}
     for uri in add.keys() & remove.keys():  # the same file: it stays
@@ -154,6 +157,8 @@ def _by_partition(
     groups: dict[tuple[tuple[str, str | None], ...], tuple[list[str], list[str]]] = {}
     for side, actions in enumerate((remove, add)):
         for uri, action in actions.items():
+            # A move for each partition relates fewer files than one for the whole commit, so that fewer
+            # rows are read again if one of them changed.
             values = action.get("partitionValues")
             if values is None:  # optional in a remove action
                 return [(list(remove), list(add))]

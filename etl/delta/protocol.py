@@ -25,7 +25,7 @@ _FEATURES_OF_WRITER_VERSION = {
     6: "identityColumns",
 }
 _COLUMN_MAPPING = "delta.columnMapping.mode"
-# Properties that switch a feature on start with this; the only one that concerns no reader and no writer:
+# Properties that switch a feature on start with this; a single one concerns no reader and no writer:
 _ENABLE = "delta.enable"
 _HARMLESS = "delta.enableExpiredLogCleanup"
 _TOMBSTONES = "delta.deletedFileRetentionDuration"

@@ -88,6 +88,7 @@ def read_snapshot(
     supported, StorageError if the log cannot be read.
     """
     held = {} if base is None else dict(base.entries)
+    # After a newer checkpoint, the entries since the base may be deleted: read from the checkpoint on.
     if base is not None and base.head.checkpoint != head.checkpoint:
         base = None
     start = 0 if base is None else len(base.head.entries)
@@ -101,11 +102,13 @@ def read_snapshot(
         name, content = log_segment.commit_file_name(entry.version), entry.content
         if entry.problem is not None:
             raise log_segment.damaged_entry(head.url, name, entry.problem)
+        # It was read for its digest only: its actions are in the base.
         if base is not None and entry.version <= base.head.version:
             continue
         if entry.version == head.version and head.digest is None:
             head = replace(head, digest=digest(content))
         with log_segment.raise_if_damaged(head.url, name):
+            # The newest ``metaData`` and ``protocol`` count.
             single |= {k: log_segment.last_action(content, k) or old for k, old in single.items()}
             entries[name] = content
             has_vectors = has_vectors or has_deletion_vectors(content)

@@ -59,7 +59,7 @@ class Table:
         *,
         lost: tuple[int, ...] | None = None,
     ) -> None:
-        """Take the parts of a version; ``state`` is its state, or that of an earlier version."""
+        """Take the parts of a version; ``state`` is its state, or the state of an earlier version."""
         self.url = head.url
         self.version = head.version
         self._head = head
@@ -180,8 +180,8 @@ class Table:
     def files(self, *columns: str, by: Sequence[str] = ("path",)) -> Iterator[dict[str, Any]]:
         """Yield the live data files with ``path`` and the given columns of ``data_files``.
 
-        They are sorted by the columns ``by``, which must be among these. If there are none, the order is that
-        of the log, and only some of the files are held at a time.
+        The rows are sorted by the columns ``by``, which must be among these. If there are none, the order
+        is the log's, and only some of the files are held at a time.
         """
         if not by:
             for batch in self.file_batches(columns):

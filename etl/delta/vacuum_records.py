@@ -1,9 +1,9 @@
 """Records of the versions whose data files vacuums delete: the intent before, and the proof after.
 
-Each vacuum writes its own record, ``TABLE/_vacuumed/TABLE-KEY.json``, and no other vacuum changes it, so that
-one that was suspended for hours cannot overwrite what others have recorded. A record is announced first, and
-decided before the first file is deleted. What is decided is never taken back: nothing may need these versions
-again, whether their files are deleted yet or not.
+Each vacuum writes its own record, ``TABLE/_vacuumed/TABLE-KEY.json``, and no other vacuum changes it, so
+that a vacuum suspended for hours cannot overwrite what others have recorded. A record is announced first,
+and decided before the first file is deleted. What is decided is never taken back: nothing may need these
+versions again, whether their files are deleted yet or not.
 """
 
 import re

@@ -1,6 +1,7 @@
 """Export a version of a token table as an indexed dataset of Megatron, with the addresses beside it.
 
-The format is that of ``megatron/core/datasets/indexed_dataset.py`` of Megatron-LM (version 1, little-endian):
+The format is defined by ``megatron/core/datasets/indexed_dataset.py`` of Megatron-LM (version 1,
+little-endian):
 
 ``PREFIX.bin``  the tokens of all sequences without gaps, uint16 if the vocabulary has fewer than 65,500 ids,
                 else int32

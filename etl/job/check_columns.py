@@ -15,8 +15,8 @@ _RECORDS: Final = 64  # of a file, whose keys are its columns
 def check_columns(source: Source, splits: Iterable[Split]) -> None:
     """Raise SourceError if no file that is opened of some format has a column that the recipe names.
 
-    Of each format, files are opened until one has the columns, at most eight. Those that cannot be read
-    are left to the run.
+    Of each format, files are opened until one has the columns, at most eight. Files that cannot be read are
+    left to the run.
     """
     for chosen in spread_by_format(splits).values():
         missing: _MissingColumnError | None = None

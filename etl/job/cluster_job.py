@@ -20,7 +20,7 @@ class ClusterJob(Job):
 
     client: Client
     time_limit: float  # seconds per unit of work
-    versions: tuple[tuple[str, str], ...]  # of the workers; empty if they are those of this process
+    versions: tuple[tuple[str, str], ...]  # of the workers; empty if this process is the worker
 
 
 @contextmanager

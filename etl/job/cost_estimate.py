@@ -10,14 +10,14 @@ The formula, with all sums over the splits and units of the plan:
 - requests: per split and per unit of each pass (open, ranges of 8 MiB, files written, files checked by the
   driver), per commit, and a constant for planning; only for files in S3
 
-The parts are reading, each stage, writing, and each deduplication stage. The seconds per byte are those of
-the lake's own runs where these have recorded a stage of the same kind, and else of ``benchmarks/RESULTS.md``
+The parts are reading, each stage, writing, and each deduplication stage. The seconds per byte come from the
+lake's own runs where these have recorded a stage of the same kind, and else from ``benchmarks/RESULTS.md``
 (one core of an idle x86-64 virtual machine). All text is assumed to be kept, unless the lake's runs say
 otherwise.
 
 Uncertainty: from benchmarks, a factor of 2 on text like theirs and idle cores. The estimate is too high where
 stages reject most of the text before the expensive ones, and too low where words come from dictionaries. From
-the lake's own runs, it is as near as their input and the load of their machines are to those of this run. On
+the lake's own runs, it is as near as their input and the load of their machines resemble this run. On
 S3, files below 8 MiB are read several times, once for each request for a part of them, which the estimate of
 bytes read leaves out.
 """
@@ -124,9 +124,9 @@ class Estimate:
 def estimate_cost(
     plan: Plan, *, workers: int | None = None, tables: Iterable[Table] | None = None
 ) -> Estimate:
-    """Estimate what a planned run needs, with a number of workers (default: those of a local run).
+    """Estimate what a planned run needs, with a number of workers (default: as a local run has).
 
-    ``tables`` are those of the lake; by default they are opened.
+    ``tables`` are the lake's tables, which are opened by default.
     """
     recipe = plan.recipe
     basis = _basis(_open_tables(recipe) if tables is None else tables)
@@ -319,7 +319,7 @@ def _learn(record: schemas.Lineage) -> Basis:
 
 
 def _with_signals(record: schemas.Lineage, seconds: dict[str, float]) -> dict[str, float]:
-    """Return the seconds by part, with those of shared signals divided among the filters of the recipe."""
+    """Return the seconds by part, with the time of shared signals divided among the filters of the recipe."""
     signals = sum(seconds.pop(name) for name in list(seconds) if name.startswith("signals."))
     kinds = [stage["kind"] for stage in record.canonical["stages"] if stage["kind"] in seconds]
     weights = {kind: 1 / MEGABYTES_PER_SECOND.get(kind, _OTHER_STAGE) for kind in kinds}

@@ -1,6 +1,6 @@
 """Deduplicate all kept rows that have not been deduplicated yet: the barrier, in one commit per arrival.
 
-The barrier first closes the open arrival: documents that are committed later arrive later. Those of one
+The barrier first closes the open arrival: documents that are committed later arrive later. Documents of one
 arrival are decided together. Rows that a repair has dropped and a run has read again keep their arrival, so
 that they are decided as before.
 """

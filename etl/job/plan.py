@@ -142,6 +142,7 @@ def plan_work(
     program has changed the data of a table; and SourceError if the source matches no files.
     """
     others = open_reference_lakes(recipe)
+    # Also tables that the recipe does not fill: their rows may be made from rows that are dropped.
     existing = all_ledgers(str(recipe.lake), ledgers.values())
     begin = _tables_to_begin(recipe, ledgers, rebuild=drops.rebuild)
     _check_missing_tables(recipe, ledgers, begin)
@@ -166,6 +167,7 @@ def plan_work(
         s for s in splits if is_new or not documents.is_done(split_key(documents, s))
     )
     of_tables = {*held.addresses.values()}  # the log says what became of these files
+    # A file in a folder that could not be listed is not missing.
     unlisted = [f"{error.where}/" for error in listing.problems]
     missing = [
         uri
@@ -289,6 +291,7 @@ def _count_units(ledgers: Mapping[Step, Ledger], begin: Sequence[Step]) -> Units
 def _check_origins(tokens: Ledger, units: SpilledList[WorkUnit]) -> None:
     """Raise MismatchError if the table holds tokens of documents that do not exist."""
     assert tokens.table is not None
+    # A damaged log of ``documents`` may have lost units whose tokens were committed.
     live = PackedKeySet(tokens.key(unit.key) for unit in units)
     paths = [file["path"] for file in tokens.table.files("path")]
     for path, keys in zip(paths, tokens.units_of(paths), strict=True):

@@ -60,9 +60,9 @@ def plan(  # noqa: PLR0913 - one parameter for each option
 ) -> PlanReport:
     """Report what ``run`` would do, without doing it.
 
-    ``recipe`` is a recipe, its file, or the name of a shipped one; ``settings`` and ``env`` are those of
-    ``Recipe.load``. With ``reads_sample``, the first documents of a few files are read and judged. Raises the
-    errors of ``make_plan`` and ``sample_input``.
+    ``recipe`` is a recipe, its file, or the name of a shipped one; ``settings`` and ``env`` are as in
+    ``Recipe.load``. With ``reads_sample``, the first documents of a few files are read and judged. Raises
+    the errors of ``make_plan`` and ``sample_input``.
     """
     loaded = Recipe.of(recipe, settings=settings, env=env)
     drops = Drops(rebuild=rebuild, replace_changed=replace_changed, drop_missing=drop_missing)

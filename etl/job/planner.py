@@ -1,7 +1,8 @@
 """Plan a run, and drop the rows of rebuilt tables and changed input files first.
 
-Commits that start an epoch of the lake (``etl.lake.lake_epochs``) drop the rows. They succeed only on
-the versions that were planned from. If another run commits at the same moment, all is planned again.
+Rows are dropped in the commits that start an epoch of the lake (``etl.lake.lake_epochs``). These commits
+succeed only on the versions that were planned from. If another run commits at the same moment, all is planned
+again.
 """
 
 import random
@@ -132,7 +133,7 @@ class Planner:
 def find_drops(plan: Plan, ledgers: Mapping[str, Ledger]) -> dict[str, Drop]:
     """Return what each table of a lake drops before a run; tables that do not occur drop nothing.
 
-    ``ledgers`` are those that the plan was made from, and those of the other tables.
+    ``ledgers`` has the ledgers that the plan was made from, and the ledgers of the other tables.
     """
     drops: dict[str, Drop] = {}
     for step in plan.rebuilt:

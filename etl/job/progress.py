@@ -17,8 +17,8 @@ _ENOUGH: Final = 0.05  # of the bytes, on which an estimate of the rest is based
 class Progress:
     """The progress of a step: units of work done, and documents and bytes of text.
 
-    ``done_bytes`` and ``total_bytes`` are those of the files that the step reads. They and the documents
-    include about what workers have done of the units that they run. ``failed`` units are quarantined. Of the
+    ``done_bytes`` and ``total_bytes`` count the files that the step reads. Bytes and documents include an
+    estimate for the units that workers are processing. ``failed`` units are quarantined. Of the
     ``seconds``, kernels were compiled for ``compile_seconds``, on average of the workers, which worked for
     ``busy_seconds`` together on the ``done_bytes``.
     """

@@ -58,7 +58,7 @@ def _commit_documents(
     duplicates = run.ledgers.get("duplicates")
     entries = []
     for result in results:
-        # A unit that was decided and is read again keeps its arrival. Of one that was dropped before, others
+        # A unit that was decided and is read again keeps its arrival. If a unit was dropped before, others
         # may have been decided without it.
         arrival = duplicates.arrival_of(duplicates.key(result.key)) if duplicates else None
         split = splits[result.key]

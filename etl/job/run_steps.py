@@ -30,7 +30,7 @@ from etl.lake.quarantine import Quarantine
 from etl.lake.table_specs import SPECS
 
 
-def do_work(  # noqa: PLR0913 - those of `run` that concern the work
+def do_work(  # noqa: PLR0913 - the arguments of `run` that concern the work
     planner: Planner,
     planned: OpenPlan,
     cluster: Cluster | Client | None,

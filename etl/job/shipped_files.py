@@ -88,9 +88,9 @@ def ship_files(
 ) -> ShippedFiles:
     """Send what workers cannot reach, and check that all workers can run the recipe.
 
-    ``versions`` are those of the driver, which tasks compare with those of their workers. Raises RecipeError
-    if a file cannot be read or is too large, and ClusterError if a worker cannot copy the files or import the
-    user's code.
+    ``versions`` are the driver's versions, which tasks compare with their workers' versions. Raises
+    RecipeError if a file cannot be read or is too large, and ClusterError if a worker cannot copy the files
+    or import the user's code.
     """
     store = storage.join(storage.normalize(str(recipe.lake)), FOLDER)
     sets, code = [], []

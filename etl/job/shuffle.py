@@ -66,7 +66,7 @@ class ShuffleReport:
 class ShuffleSettings:
     """What to shuffle, and how.
 
-    ``seed`` is by default that of the table, or 0. ``rebuild`` shuffles all rows again. ``bucket_bytes`` are
+    ``seed`` is by default the table's seed, or 0. ``rebuild`` shuffles all rows again. ``bucket_bytes`` are
     the bytes of tokens in a bucket, by default an eighth of the memory limit of a worker, at most 512 MB.
     """
 
@@ -139,10 +139,12 @@ class _Shuffle:
         """Add all rows of the version of ``tokens`` that is the newest now."""
         goal, shuffled = self.tables.tokens_table.version, self.tables.shuffled
         if not shuffled.fits or (self._settings.rebuild and shuffled.num_parts):
-            self._begin()  # a table without parts is one that an interrupted shuffle has begun
+            self._begin()  # a table without parts was begun by an interrupted shuffle
         bucket_bytes = self._settings.bucket_bytes or bucket_bytes_for(
             _worker_memory(self._job.client)
         )
+        # A part that an interrupted run has planned ends at an older version of ``tokens``: then one
+        # more part follows.
         while self.tables.shuffled.tokens_version < goal:
             planned = plan_part(
                 self.tables.tokens_table,
@@ -184,6 +186,7 @@ class _Shuffle:
         )
         splits = list(planned.splits())
         files = run_pass(self._job, split_pass(split), splits, self._on_progress)
+        # A shuffle that loses or repeats rows must not be committed: both passes count them.
         _check_rows(tokens.url, sum(file.rows for file in files), planned.rows)
         sort = SortBucket(
             url=shuffled.ledger.url,
@@ -202,6 +205,7 @@ class _Shuffle:
         self.tables.tokens.refresh()  # raises if rows were dropped since
         shuffled = self.tables.shuffled
         key = shuffled.part_key(planned.part.first)
+        # The arrival of a part is the version of ``tokens`` that it ends at: the next part begins there.
         entry = LedgerEntry(key, files, arrival=planned.part.last)
         if shuffled.ledger.commit([entry], partial(self._describe, planned)):
             self.added.append(planned)

@@ -82,8 +82,8 @@ class PlannedPart:
     def row_group_bytes(self, tokens_before: int) -> int:
         """Return the size of a row group, so that as many rows follow each group of earlier parts.
 
-        Readers place row groups by their keys. Those of a part that is a tenth of the table are a tenth as
-        large, so that a batch has its share of them.
+        Readers place row groups by their keys. In a part that is a tenth of the table, row groups are a
+        tenth as large, so that a batch has its share of them.
         """
         full = SHUFFLED.layout.row_group_bytes
         return max(full * self.tokens // max(self.tokens + tokens_before, 1), _MIN_GROUP_BYTES)
@@ -107,6 +107,8 @@ def plan_part(
     """
     lake, first = tokens.url.rpartition("/")[0], shuffled.tokens_version
     folder = scratch_folder(lake, "shuffle", shuffled.part_key(first))
+    # A run that continues an interrupted one must cut the same buckets, or it could not use the files in
+    # the folder: so the plan is stored before any work is done.
     part = _read_plan(folder)
     if part is not None and _is_vacuumed(tokens, part):
         remove_scratch(folder)
@@ -167,6 +169,8 @@ def new_files(tokens: Table, first: int) -> Iterator[InputData]:
     if first == 0:
         yield from live.values()
         return
+    # Only appends add rows. A compacted file is replaced by a file that also has older rows, so its rows
+    # are read from the old file, as long as a vacuum has left that.
     added = sorted(
         path
         for commit in tokens.commits(after=first)

@@ -23,7 +23,7 @@ class ShuffleTables:
 
     @classmethod
     def open(cls, lake: str, *, seed: int | None, rebuild: bool) -> Self:
-        """Open the newest versions; ``seed`` is by default that of the table, or 0.
+        """Open the newest versions; ``seed`` is by default the table's seed, or 0.
 
         Raises TableError if the lake has no tokens, MismatchError if the table has another seed and is not
         rebuilt, or if another process drops rows.

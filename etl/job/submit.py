@@ -57,7 +57,7 @@ def submit(  # noqa: PLR0913 - the options of ``run``
 ) -> str:
     """Start a driver that runs a recipe on Kubernetes, and return its name.
 
-    The options are those of ``run``; ``cluster`` is ``k8s:FILE``, or a ``Cluster`` with that address and
+    The options are as in ``run``; ``cluster`` is ``k8s:FILE``, or a ``Cluster`` with that address and
     a number of workers. ``arguments`` are further ones of ``etl run``, such as ``--log-format=json``.
     Environment variables are replaced here: the driver gets their values. Raises RecipeError if the recipe
     names local data, and ClusterError if the driver cannot be started or one is running.

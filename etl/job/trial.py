@@ -21,8 +21,8 @@ def make_trial(
 ) -> Recipe:
     """Return the recipe for a part of its input, with a lake beside its own, named ``<lake>-trial``.
 
-    ``limit`` is a number of records, ``share`` a part of the text (see ``Source``); ``settings`` and ``env``
-    are those of ``Recipe.load``. Without a lake, the trial has a folder in the working folder. Raises
+    ``limit`` is a number of records, ``share`` a part of the text (see ``Source``); ``settings`` and
+    ``env`` are as in ``Recipe.load``. Without a lake, the trial has a folder in the working folder. Raises
     RecipeError if that lake holds more than a trial.
     """
     recipe = Recipe.of(recipe, settings=settings, env=env)

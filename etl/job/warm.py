@@ -42,7 +42,7 @@ _TEXTS: Final = (
 
 _TOKENIZER: Final = str(Path(pipelines.__file__).parent / "sample" / "tokenizer.json")
 
-# The stages of each run. Those that take longest to compile come first.
+# The stages of each run. Runs that take longest to compile come first.
 _RUNS: Final[tuple[list[Any], ...]] = (
     [{"dedup_paragraphs": {"min_chars": 20}}, {"tokenize": _TOKENIZER}],
     [

@@ -21,7 +21,7 @@ _CONFIG: Any = numba.config  # its stubs lack most settings
 
 if (_level := cpu()) is not None:
     _CONFIG.CPU_NAME = _level
-    _CONFIG.CPU_FEATURES = ""  # those of the level, not this machine's
+    _CONFIG.CPU_FEATURES = ""  # the features of the level, not this machine's
 
 
 def kernel(function: _Function) -> _Function:

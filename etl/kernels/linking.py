@@ -77,7 +77,7 @@ class _Compiler(CompilerBase):
 
 
 class LinkedFunction(CPUDispatcher):
-    """A function that is compiled for kernels only; ``options`` are those of ``numba.njit``."""
+    """A function that is compiled for kernels only; ``options`` are as in ``numba.njit``."""
 
     def __init__(self, function: Any, **options: bool) -> None:
         wrappers = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}

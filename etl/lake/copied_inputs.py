@@ -11,7 +11,7 @@ from etl.sources.split import Split
 
 
 def tell_copies(entries: Sequence[LedgerEntry], inputs: InputLog) -> list[LedgerEntry]:
-    """Return entries to commit: a file with the rows of another one that is held becomes a name of it.
+    """Return entries to commit: a file with the rows of another file in the table becomes a name of that.
 
     Two files have the same content if they have equal samples, and the rows of each, read as one unit, have
     equal digests. Entries of files that may be the same, but were read in parts, are left out: the next plan

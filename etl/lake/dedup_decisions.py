@@ -78,7 +78,7 @@ def duplicate_rows(
 def cut_rows(table_url: str, files: Sequence[str], paths: Sequence[str]) -> pa.Table:
     """Return ``row`` and ``cut`` (the ordinals of the removed units) of the documents that are cut.
 
-    The arguments are those of ``duplicate_rows``.
+    The arguments are as in ``duplicate_rows``.
     """
     schema = pa.schema([schemas.DUPLICATES.field("row"), schemas.CUTS.field("cut")])
     tables = _read_rows(table_url, files, paths, [schemas.CUT], schema.names)

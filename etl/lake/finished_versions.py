@@ -1,7 +1,7 @@
 """The newest versions of a lake's tables when a job last ended, in ``LAKE/finished/versions.json``.
 
-They must exist ever after. A table that has an older version now was restored from a backup, or has lost its
-newest log entries; without this file it would look like one whose last run was interrupted.
+A recorded version must never disappear. A table that has an older version now was restored from a backup,
+or has lost its newest log entries; without this file it would look like one whose last run was interrupted.
 """
 
 from collections.abc import Mapping
@@ -38,8 +38,8 @@ def finished_versions(lake: str) -> dict[str, int]:
 def record_finished(lake: str) -> None:
     """Record the newest versions of all tables.
 
-    They never decrease, except those of an index, which a run may have created again. Raises StorageError if
-    the store fails.
+    Versions never decrease, except the version of an index, which a run may have created again. Raises
+    StorageError if the store fails.
     """
     url = storage.normalize(lake)
     before: Mapping[str, int] = {}
@@ -61,7 +61,7 @@ def forget_finished(lake: str) -> None:
 
 
 def restore_finished(lake: str) -> None:
-    """Write the file and its copy again, from the one that is sound; remove both if neither is."""
+    """Write the file and its copy again, from whichever is sound; remove both if neither is."""
     try:
         versions = finished_versions(lake)
     except TableError:
@@ -80,7 +80,7 @@ def check_finished(lake: str, versions: Mapping[str, int] = _NONE) -> None:
         if SPECS[name].is_index or versions.get(name, -1) >= finished:
             continue
         table = storage.join(url, name)
-        version = newest_version(table)  # it may be newer than the one that was opened
+        version = newest_version(table)  # it may be newer than the table that was opened
         if version < finished:
             newest = "the table is missing" if version < 0 else f"the newest version is {version}"
             raise DamagedLogError(

@@ -80,6 +80,8 @@ class InputLog:
 
     def parts(self, identities: Collection[int]) -> dict[int, list[KnownPart]]:
         """Return, in order, the known parts of files; files that were never read have none."""
+        # A file that was cut has an entry for each part, under a prefix of the file and the start. A
+        # file that was read as a whole has none, only the key of its single unit.
         names = {self._prefix_of(identity): identity for identity in identities}
         known: dict[int, list[KnownPart]] = {}
         prefixes = [bytes.fromhex(name) for name in names]
@@ -158,6 +160,8 @@ class InputLog:
         """Return the transactions by which a file is known under its real URI, as it is listed now."""
         described = {self._name_of(split.real_uri): split.identity}
         stamp = self._stamp_of(split.real_uri)
+        # The identity itself hashes the name and the fingerprint of the first reading, so most files
+        # need no stamp: it is stored only once a file is listed otherwise.
         is_first = split.identity == self.hash_identity(split.real_uri, split.fingerprint)
         if split.format != "delta" and (not is_first or self._transactions.get(stamp) is not None):
             described[stamp] = int63(digest(split.fingerprint))

@@ -70,7 +70,7 @@ class Job:
     def record_on(
         self, table: Table, change: Change, default: Origin | None = None
     ) -> schemas.Lineage | None:
-        """Return the record of a commit that adds no new rows: their origin is that of the newest record.
+        """Return the record of a commit that adds no new rows: their origin is the newest record's.
 
         Of a table without a record, which has no rows yet, it is ``default``; without it, the result is None.
         """

@@ -71,6 +71,7 @@ def identify_files(
     ``different`` are the comparisons that have found other rows. With ``postpones``, new files that may be
     copies of other new ones are not to be read yet.
     """
+    # Links to a file have its real URI: it is read once.
     resolved = {file.real_uri: file for file in files}
     known, unknown = _look_up_names(resolved.values(), inputs)
     resolved |= {file.real_uri: file for file in known}
@@ -80,10 +81,14 @@ def identify_files(
     new: list[Split] = []
     for file, own, same in _sample_unknown(unknown, inputs):
         if own is not None:
+            # The name is known, but its fingerprint has changed. If the sample is equal, probably only
+            # the time has changed: the rows are compared. Otherwise the content has.
             if own in same and Comparison.of(file, own) not in different:
                 doubts.append(replace(file, identity=own))
                 continue
             differing.append((file, own))
+        # The name is new or has other content. If the sample is known by another name, the file was
+        # moved or copied.
         live = [each for each in same if inputs.is_live(each)]
         if source.copies == "keep":  # but a file that was moved is read once
             live = [each for each in live if each not in listed]
@@ -97,6 +102,7 @@ def identify_files(
         is_distinct = bool(live) or source.copies == "keep"
         new.append(replace(file, identity=identity, former=own or 0, is_distinct=is_distinct))
     resolved |= {file.real_uri: file for file in new}
+    # Of new files with equal samples, the first is read now. The next plan compares the others with it.
     postponed = _find_copies(new) if postpones and source.copies == "once" else []
     for uri in (*postponed, *(file.real_uri for file in doubts)):
         del resolved[uri]
@@ -145,9 +151,10 @@ def _live(inputs: InputLog, identities: Collection[int]) -> set[int]:
 def _sample_unknown(
     unknown: Sequence[tuple[Split, int | None]], inputs: InputLog
 ) -> Iterator[tuple[Split, int | None, Sequence[int]]]:
-    """Yield the files, each with the identity of its name and those of files read with the same sample.
+    """Yield the files, each with its name's identity, and the identities of files with the same sample.
 
-    Only a file with the size of one that was read is sampled. One that cannot be read is perhaps unchanged.
+    Only a file with the size of a file that was read is sampled. One that cannot be read is perhaps
+    unchanged.
     """
     for chunk in _chunks(unknown):
         contents = inputs.with_sizes({file.size for file, _ in chunk})

@@ -24,7 +24,7 @@ DescribeDrop = Callable[[Table, Drop, Sequence[LedgerEntry], int], schemas.Linea
 
 
 def all_ledgers(lake: str, opened: Iterable[Ledger] = ()) -> dict[str, Ledger]:
-    """Return the ledgers that are open already and those of the other tables, in the order of ``SPECS``.
+    """Return the ledgers that are open already and of the other tables, in the order of ``SPECS``.
 
     Raises DamagedLogError if a table has an older version than when a job last ended.
     """
@@ -66,8 +66,8 @@ def start_lake_epoch(
 ) -> None:
     """Start an epoch in all tables of a lake, and drop rows in the same commits.
 
-    ``ledgers`` are those of ``all_ledgers``; what to drop must be determined from the versions they have
-    open. Raises ConflictError if a table has a newer version: then that must be done again.
+    ``ledgers`` are the result of ``all_ledgers``; what to drop must have been determined from the versions
+    they have open. Raises ConflictError if a table has a newer version: then that must be done again.
     """
     tables = {name: ledger for name, ledger in ledgers.items() if ledger.table is not None}
     lake_epoch = 1 + max(ledger.lake_epoch for ledger in tables.values())

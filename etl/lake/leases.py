@@ -1,12 +1,12 @@
 """Leases: which jobs are running on a lake, so that a vacuum keeps the files they may need.
 
 A lease is one small file, ``LAKE/leases/KIND-ID.json``, which a job writes when it starts, renews while it
-runs, and removes when it ends. Start and renewal are the file's own times of modification, so that the clocks
-of the jobs do not matter, only that of the store. A lease that was not renewed for 15 minutes belongs to a
-dead job. A job that could not renew its lease in time, for example because its machine slept, stops before it
-commits. Leases do not order commits, which the Delta log does: they only hold back deletions. With each
-renewal, every 10 seconds, a run also writes its progress, which ``etl status`` prints. A lease may name
-versions of tables: its job only reads these, so a vacuum keeps their files and no others.
+runs, and removes when it ends. Start and renewal are the file's own times of modification, so that only the
+store's clock matters, and not the clocks of the jobs. A lease that was not renewed for 15 minutes belongs
+to a dead job. A job that could not renew its lease in time, for example because its machine slept, stops
+before it commits. Leases do not order commits, which the Delta log does: they only hold back deletions.
+With each renewal, every 10 seconds, a run also writes its progress, which ``etl status`` prints. A lease
+may name versions of tables: its job only reads these, so a vacuum keeps their files and no others.
 """
 
 import os
@@ -85,6 +85,8 @@ class HeldLease:
         self.lake = lake
         self._uri = storage.join(lake, _FOLDER, f"{kind}-{self.key}.json")
         self._is_expired = False
+        # The lake is the folder that users know: an error of the lease's own file is reported as one of
+        # the lake.
         try:
             self._write(None)
         except WriteError as error:
@@ -191,18 +193,20 @@ def store_time(uri: str) -> datetime:
 def _read(uri: str, renewed: datetime) -> Lease | None:
     """Return the lease in a file, or None if the job has ended.
 
-    A live job soon renews a damaged lease. Until then, this and the lease of another release count as that of
-    a job that may need any file.
+    A live job soon renews a damaged lease. Until then, its job counts as a job that may need any file, as
+    does the job of a lease that another version of Tokenlake wrote.
     """
     try:
         fields = checked_json.read(uri, hint="the job that holds it writes it again")
         return None if fields is None else _parse(fields, renewed)
     except (TableError, TypeError, ValueError, LookupError):
+        # ``since`` is then 1970: no file is older than this job, so a vacuum deletes none.
         long_ago = datetime.fromtimestamp(0, UTC) + _STORE_SKEW
         return Lease(kind=UNKNOWN, key="", host="", process=0, started=long_ago, renewed=renewed)
 
 
 def _parse(fields: dict[str, Any], renewed: datetime) -> Lease:
+    # A job between its first two writes has no start yet: it began when the file was written.
     started, state = fields.pop("started"), fields.pop("state")
     return Lease(
         **fields,

@@ -2,7 +2,7 @@
 
 Each commit has one application transaction (``txn``) per unit of work, named by the unit's key, so that the
 rows of a unit and the record that it is done become visible together. A key hashes the table's name and
-generation and the identity of the input; within a generation, all rows are those of one recipe. The log has
+generation and the identity of the input; within a generation, all rows are made by one recipe. The log has
 these kinds of ``txn``:
 
 - ``epoch``               increases before rows are dropped; within an epoch, tables only grow
@@ -15,7 +15,7 @@ these kinds of ``txn``:
 - ``content:<hash>``      the identity of an input file, by its size (10 digits), its sample (10 digits) and
                           the identity (12 digits)
 - ``part:<hash><start>``  a unit of work that is a part of an input file: where the part ends, 0 for the end
-                          of the file. The hash is that of the identity (20 digits), the start has 12 digits
+                          of the file. The hash is the identity's (20 digits), the start has 12 digits
 - ``rows:<key>``          the digest of the input rows of a unit of work
 - ``<key>``               a unit of work that is done, and the arrival of its documents (1 or more);
                           negative: its rows were dropped, and it must be done again
@@ -102,7 +102,7 @@ class Ledger:
     """
 
     def __init__(self, url: str, *, fingerprint: str, table: Table | None = None) -> None:
-        """Open the ledger of the table at a URL at its newest version, or at that of an open table."""
+        """Open the ledger of the table at a URL, at its newest version or at the version of an open table."""
         self.url = url
         self.fingerprint = fingerprint
         self.table: Table | None = None
@@ -173,7 +173,7 @@ class Ledger:
         return InputLog(self._transactions, self.generation, self.key)
 
     def done(self) -> Iterator[str]:
-        """Yield the keys of all units of work that are done, also those of earlier generations."""
+        """Yield the keys of all units of work that are done, also in earlier generations."""
         return (key for key, number in self._transactions.of_kind("") if number > 0)
 
     def arrival_of(self, key: str) -> int | None:
@@ -211,6 +211,8 @@ class Ledger:
         merged: dict[int, list[str]] = {}
         for key, number in self._transactions.of_kind("merged"):
             merged.setdefault(number, []).append(key)
+        # The name of a merged file begins with the key of the merge, which the log maps to the units in
+        # it.
         for key in map(key_of, paths):
             yield merged.get(int63(key), [key]) if merged else [key]
 
@@ -230,13 +232,16 @@ class Ledger:
     ) -> list[LedgerEntry]:
         """Commit entries in one step, and return those that this commit has completed.
 
-        An entry that another run has committed concurrently is skipped, and its files remain orphans, as are
-        those of an entry with the rows of a file that the table holds: it becomes a name of that file, or is
-        left to the next plan if that file was read in parts. Raises MismatchError as ``refresh`` does, and if
-        the table holds other content of an input file; StorageError if a data file is missing or has another
-        size; and, without ``retry``, ConflictError if any other commit came first.
+        An entry that another run has committed concurrently is skipped, and its files remain orphans. So do
+        the files of an entry with the rows of an input file that the table holds already: the entry becomes
+        a name of that input file, or is left to the next plan if that was read in parts. Raises
+        MismatchError as ``refresh`` does, and if the table holds other content of an input file;
+        StorageError if a data file is missing or has another size; and, without ``retry``, ConflictError if
+        any other commit came first.
         """
         for attempt in range(_MAX_ATTEMPTS):
+            # The remaining work is determined again on each attempt, since the commit that came first
+            # may have done a part.
             todo = tell_copies([e for e in entries if not self._is_committed(e)], self.inputs)
             if not todo:
                 return []
@@ -284,26 +289,35 @@ class Ledger:
         Raises ConflictError if any commit came since the ledger was opened or refreshed: what to drop must be
         determined again.
         """
+        # A new generation changes the keys of all units, so a rebuild need not undo the old ones.
         generation = self.generation + (drop.rebuild is not None)
+        # A dropped unit keeps its arrival as a negative number: -3 is not done, but was the third to
+        # arrive. When it is done again, its documents are compared in the same order, so that decisions
+        # do not change.
         transactions = {key: -(self.arrival_of(key) or 0) for key in sorted(drop.keys)}
         for address in sorted(drop.files):
             transactions |= self.inputs.forget(address)
         transactions |= {
             entry.key: self.arrival_of(entry.key) or self.open_arrival for entry in drop.add
         }
+        # All commits of the old epoch fail from here on, since they check these two numbers
+        # (``refresh``).
         transactions |= {"epoch": lake_epoch, "generation": generation}
+        # A log that has lost entries may have lost the recipe, too.
         if self.table is not None and self.table.is_remains and not drop.is_void:
             transactions["recipe"] = int63(self.fingerprint)
-        if (
-            drop.is_undo and self.table is not None
-        ):  # the files are those that our commits have made
+        # ``_commit`` would continue the sum that foreign commits have made wrong: sum up the files
+        # instead that the table has after this commit.
+        if drop.is_undo and self.table is not None:
             live = {file["path"] for file in self.table.files("path")}.difference(drop.paths)
             live.update(file.path for entry in drop.add for file in entry.data_files)
             transactions["live_files"] = _hash_paths(live)
+        # 0 is not the fingerprint of any recipe, and the sum of no files.
         if drop.is_void:
             transactions |= {"recipe": 0, "live_files": 0}
         if drop.rebuild is not None:
             transactions |= {"recipe": int63(self.fingerprint), "live_files": 0}
+        # Arrivals only grow: a number that was used once never means another arrival.
         if drop.open_arrival > self.open_arrival:
             transactions["arrival"] = drop.open_arrival
         if drop.first_arrival is not None:
@@ -364,6 +378,8 @@ class Ledger:
         assert self.table is not None
         if "live_files" not in transactions:
             live = self._transactions.get("live_files") or 0
+            # A sum of hashes follows each commit in time proportional to the commit, and shows later
+            # whether other programs have added or removed files (``foreign_changes``).
             live += _hash_paths(file.path for file in add) - _hash_paths(remove)
             transactions = {**transactions, "live_files": live % _HASHES}
         self.table = self.table.commit(

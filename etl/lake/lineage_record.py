@@ -80,7 +80,7 @@ def input_files(
 
 
 def name_record(split: Split, address: str | None) -> schemas.InputFile:
-    """Return the record of a file whose rows the lake holds under an address, perhaps that of the file."""
+    """Return the record of a file whose rows the lake holds under an address, perhaps the file's own."""
     return schemas.InputFile(
         uri=split.uri,
         size=split.size,

@@ -8,7 +8,7 @@ from etl.errors import TableError, nearest_names
 
 
 def no_lake_error(url: str) -> TableError:
-    """Return the error for a URL that is not that of a lake."""
+    """Return the error for a URL that does not name a lake."""
     lake, _, name = url.rpartition("/")
     hint = "check the URL; `etl run` creates lakes"
     if Table.exists(url):

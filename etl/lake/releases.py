@@ -127,7 +127,7 @@ def remove_release(lake: str, name: str) -> Release:
     url = storage.normalize(lake)
     try:
         release = read_release(lake, name)
-    except TableError:  # the name may be one that no release can have, such as that of a copy
+    except TableError:  # names of copies, for example, are not names of releases
         if name not in checked_json.names(storage.join(url, FOLDER)):
             raise
         release = Release(name=name, versions={}, created="", key="")
@@ -149,7 +149,7 @@ def find_damage(lake: str) -> Iterator[tuple[TableError, str | None]]:
 
 
 def restore_release(lake: str, name: str) -> None:
-    """Write the file of a release and its copy again, from the one that is sound."""
+    """Write the file of a release and its copy again, from whichever is sound."""
     url = storage.normalize(lake)
     release = _read(url, name)
     if release is not None:
@@ -263,7 +263,7 @@ def _tables_of_version(lake: str, version: int | None) -> dict[str, Table]:
 
 
 def _made_from(table: Table, name: str, version: int) -> int | None:
-    """Return the newest version of a derived table whose rows are those of another one up to a version.
+    """Return the newest version of a derived table that has no rows beyond a version of another table.
 
     None if there is none since the rows of the derived table were last dropped.
     """

@@ -9,16 +9,16 @@ from typing import Any, Self
 class RunState:
     """The planned totals of a run, and the progress of its present step.
 
-    ``done`` and ``total`` are units of work of the step: splits, or the kept rows of splits. Their bytes are
-    those of the files that the step reads. ``seconds`` have passed since the step began; the rest takes about
-    ``seconds_left``, None if that is unknown.
+    ``done`` and ``total`` are units of work of the step: splits, or the kept rows of splits. Their bytes
+    are the bytes of the files that the step reads. ``seconds`` have passed since the step began; the rest
+    takes about ``seconds_left``, None if that is unknown.
     """
 
     run_id: str
     recipe: str
     splits: int  # to be read
     input_bytes: int  # of these splits
-    units: int  # to be deduplicated or tokenized, besides those of the splits
+    units: int  # to be deduplicated or tokenized, besides documents of the splits
     step: str | None = None  # None: none has begun
     done: int = 0
     total: int = 0

@@ -33,7 +33,7 @@ def scratch_folder(lake: str, *names: str) -> str:
 
 
 def is_scratch(path: str) -> bool:
-    """Return whether a path in the scratch space is that of one of our files.
+    """Return whether a path in the scratch space names one of our files.
 
     >>> is_scratch("shuffle/" + "c0ffee00" * 4 + "/plan.json"), is_scratch("shuffle/notes.json")
     (True, False)

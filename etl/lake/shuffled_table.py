@@ -1,9 +1,9 @@
 """The table ``tokens_shuffled``: the rows of a version of ``tokens`` in a random order.
 
-Each row has a random key, a hash of a seed and its address, and the order is that of the keys. It therefore
-depends on the rows and the seed alone, not on the files of ``tokens``, on the buckets of the shuffle or on
-the cluster. The rows of later versions are added in parts. A part has its own files, whose row groups readers
-place among the others by their keys.
+Each row has a random key, a hash of a seed and its address, and rows are in the order of their keys. It
+therefore depends on the rows and the seed alone, not on the files of ``tokens``, on the buckets of the
+shuffle or on the cluster. The rows of later versions are added in parts. A part has its own files, whose
+row groups readers place among the others by their keys.
 
 The log records a part as a unit of work: its key names the version of ``tokens`` before the part, and its
 number is the version after it. So each version has one successor: the first that is committed.
@@ -22,8 +22,8 @@ from etl.lake.table_specs import SHUFFLED
 class ShuffledTable:
     """The table ``tokens_shuffled`` of a lake, next to the table ``tokens``, for one seed.
 
-    ``fits`` says whether its rows are those of a version of ``tokens``: no row of that was dropped since, and
-    no other program has changed the table.
+    ``fits`` says whether its rows are the rows of a version of ``tokens``: no row of that was dropped
+    since, and no other program has changed the table.
     """
 
     def __init__(self, tokens: Ledger, *, seed: int, table: Table | None = None) -> None:
@@ -43,6 +43,8 @@ class ShuffledTable:
 
     def versions(self) -> list[int]:
         """Return the version of ``tokens`` after each part, oldest first, after a 0."""
+        # A chain: the key of a part hashes the version of ``tokens`` before it, and its arrival is the
+        # version after it. Parts 0 to 4 and 4 to 9 have the keys of 0 and 4, and the arrivals 4 and 9.
         versions = [0]
         while self.fits and self.ledger.is_done(key := self.part_key(versions[-1])):
             versions.append(self.ledger.arrival_of(key) or 0)

@@ -41,8 +41,8 @@ def stage_costs(
 ) -> list[StageCost]:
     """Return the costs of each part of the work in order; empty if no seconds were measured.
 
-    ``stages`` are those of a recipe, as data. ``documents`` and ``tokens`` are the counts of the commits to
-    these tables.
+    ``stages`` are the stages of a recipe, as data. ``documents`` and ``tokens`` are the counts of the
+    commits to these tables.
     """
     first, second = total_counts(documents), total_counts(tokens)
     costs = list(_first_pass(stages, first)) if first.costs else []

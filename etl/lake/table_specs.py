@@ -115,7 +115,8 @@ SHUFFLED: Final = TableSpec(
     is_index=True,
 )
 
-# Not compacted: a file has the samples of about one time, so that few files can have one that comes again.
+# Not compacted: a file has the samples of about one time, so that few files can have a sample that is
+# logged again.
 LOSSES: Final = TableSpec(
     name="losses",
     schema=lambda _: schemas.LOSSES,
@@ -145,7 +146,7 @@ def open_tables(lake: str) -> dict[str, Table]:
 
     Raises TableError if the lake has no documents, or was written in another format version.
     """
-    # Those made from others come first: the versions that they name exist when the others are opened.
+    # Tables made from others come first: the versions that they name exist when the others are opened.
     tables = {name: find_table(storage.join(lake, name)) for name in reversed(SPECS)}
     if tables["documents"] is None:
         raise no_lake_error(lake)

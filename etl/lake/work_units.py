@@ -64,7 +64,7 @@ def drop_sources(documents: Ledger, sources: Collection[str]) -> Drop:
 def drop_units(ledger: Ledger, keys: Collection[str]) -> Drop:
     """Return what a table drops so that units of work are done again: all data files with rows of them.
 
-    ``keys`` are those of the table. Other units in the same files are dropped as well.
+    ``keys`` are the table's keys. Other units in the same files are dropped as well.
     """
     assert ledger.table is not None
     wanted, undone, removed = set(keys), set(keys), list[str]()
@@ -96,7 +96,7 @@ class WorkResult:
     token_files: Sequence[DataFile] = ()
     content: Content | None = None  # of the input, if the unit is a split
     costs: Mapping[str, float] = field(default_factory=dict)  # part of the work -> seconds
-    compile_seconds: float = 0.0  # in which the worker compiled kernels, or waited for one that did
+    compile_seconds: float = 0.0  # in which the worker compiled kernels or waited for them
 
 
 class WorkPart(NamedTuple):

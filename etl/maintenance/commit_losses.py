@@ -90,9 +90,9 @@ class _LogFile:
 def commit_losses(*lakes: str, folder: str | None = None) -> list[CommittedLosses]:
     """Commit the logged losses of lakes, delete the files that are committed, and return a report for each.
 
-    ``lakes`` is one URL, or NAME=URL for each source of a mixture. ``folder`` is that of the ``LossLog``. A
-    file that cannot be read, or that is not of these lakes, is left and reported. Raises TableError for a
-    lake that no recipe made, and MismatchError if another process drops rows of a lake.
+    ``lakes`` is one URL, or NAME=URL for each source of a mixture. ``folder`` is the folder of the
+    ``LossLog``. A file that cannot be read, or that is not of these lakes, is left and reported. Raises
+    TableError for a lake that no recipe made, and MismatchError if another process drops rows of a lake.
     """
     urls = [storage.normalize(lake.rpartition("=")[2]) for lake in lakes]
     folder = storage.join(urls[0], loss_log.FOLDER) if folder is None else folder
@@ -103,6 +103,8 @@ def commit_losses(*lakes: str, folder: str | None = None) -> list[CommittedLosse
         jobs = [stack.enter_context(hold_job(identity)) for identity in identities]
         targets = [_Target(reports[number], number, job) for number, job in enumerate(jobs)]
         reader = _LogReader(lakes)
+        # A file may have samples of several lakes of a mixture. It is deleted only when all of them have
+        # its rows.
         for group in _groups(files):
             done = [_commit_group(target, group, reader) for target in targets]
             with ThreadPoolExecutor(_THREADS) as pool:
@@ -183,6 +185,8 @@ class _LogReader:
 
     def _open(self, file: _LogFile) -> Any:
         key = json.dumps([file.state, file.tables], sort_keys=True)
+        # Opening a dataset reads the log of a table, and the files of a run share a few states. An error
+        # is kept like a dataset, so that it is reported for each file without opening again.
         if key not in self._datasets:
             lakes = [
                 storage.join(lake, table)
@@ -207,12 +211,14 @@ class _LogReader:
         lake, spans, starts = 0, list[DocumentSpan](), np.empty(0, np.int64)
         locators: dict[int, Any] = {}
         for epoch, sample, start in numbers:
+            # All documents of a window are located at once, and rows are sorted by window.
             if located != (epoch, sample):
                 if epoch not in locators:
                     locators[epoch] = dataset.locator(epoch)
                 lake, spans = _locate(dataset, locators[epoch], sample)
                 starts = np.array([span.start for span in spans])
                 located = epoch, sample
+            # Spans that start at tokens 0, 40 and 90: token 40 is in the second, token 89 too.
             number = int(np.searchsorted(starts, start, side="right")) - 1
             span = spans[number]
             # The last label of a best-fit window is the token after its last span.
@@ -263,6 +269,8 @@ class _Target:
         """Return the rows of samples that the table does not have."""
         table = self.ledger.table
         assert table is not None
+        # Files whose statistics exclude all samples are not opened: a file has samples of about one
+        # time.
         bounds = [rows[name] for name in ("epoch", "sample")]
         for file in table.files(
             "path", *(f"{m}.{n}" for m in ("min", "max") for n in ("epoch", "sample"))
@@ -281,6 +289,8 @@ def _commit_group(target: _Target, group: Sequence[_LogFile], reader: _LogReader
     """Commit the rows of a group to the table of a lake; return the names of the files that are done."""
     parts: dict[str, pl.DataFrame | None] = {}
     for _ in range(_MAX_ATTEMPTS):
+        # Each attempt looks again: another process may have committed some of the files, or the same
+        # samples from other files. The rows read from a file stay valid.
         todo = [file for file in group if not target.is_done(file)]
         for file in todo:
             if file.name not in parts:
@@ -311,6 +321,7 @@ def _commit_group(target: _Target, group: Sequence[_LogFile], reader: _LogReader
 
 def _merge(rows: pl.DataFrame, *, once: bool = True) -> pl.DataFrame:
     """Return one row for each document in a sample; if ``once``, only the last rows of a sample."""
+    # A run that resumed from a checkpoint logs some samples again. The later values count.
     if once:
         rows = rows.filter(pl.col("turn") == pl.col("turn").max().over(_SAMPLE))
     merged = rows.group_by(*_SAMPLE, "turn", "span").agg(
@@ -328,6 +339,8 @@ def _commit(target: _Target, files: Sequence[_LogFile], rows: pl.DataFrame) -> N
     writer = DataFileWriter(target.ledger.url, schemas.LOSSES, LOSSES.layout, name=keys[0])
     writer.append(rows.to_arrow().cast(schemas.LOSSES))
     data_files = writer.close()
+    # One data file has the rows of all log files; each log file is a unit of work, done in the same
+    # commit.
     entries = [LedgerEntry(key, data_files if key == keys[0] else ()) for key in keys]
 
     def describe(_: Sequence[LedgerEntry], generation: int) -> schemas.Lineage:
@@ -339,7 +352,7 @@ def _commit(target: _Target, files: Sequence[_LogFile], rows: pl.DataFrame) -> N
             num_data_files=len(data_files),
             counts=schemas.Counts(rows=len(rows), kept=len(rows)),
         )
-        # The recipe is that of the tokens that the runs were trained on.
+        # The recipe is the recipe of the tokens that the runs were trained on.
         origin = Origin.of(read_record(open_table(inputs[0].url, inputs[0].version)))
         losses = replace(origin, step=LOSSES.name, fingerprint=FINGERPRINT)
         return target.job.record(losses, change)

@@ -69,7 +69,7 @@ def optimize(lake: str, *, target_bytes: int = TARGET_BYTES) -> list[Optimized]:
 
 
 def _find_ledger(lake: str, spec: TableSpec) -> Ledger | None:
-    """Return the ledger of a table to compact; None for one that does not exist or will be rebuilt."""
+    """Return the ledger of a table to compact; None if the table does not exist or will be rebuilt."""
     table = find_table(storage.join(lake, spec.name)) if spec.compact_by is not None else None
     if table is None:
         return None

@@ -5,7 +5,7 @@ the decisions on the input files it covers, and with their tokens. The next run 
 tokenizes only these units. Indexes are emptied.
 
 Where another program has changed data, the log then names the data files that Tokenlake's commits have made,
-and no others. Those that it has removed are added again if they exist. A file that no longer exists, since a
+and no others. Files that it has removed are added again if they exist. A file that no longer exists, since a
 vacuum of that program has deleted it, is damage like any other, but its units are undone in the same commit:
 no version ever names it.
 """
@@ -75,6 +75,8 @@ class _TableUndo:
             return cls(ledger, table)
         if SPECS[table.url.rpartition("/")[2]].is_index:  # the next run rebuilds it
             return cls(ledger, table, remove={file["path"] for file in table.files("path")})
+        # The view is the table without foreign changes. Units to undo and files to remove are chosen in
+        # it, since a file that another program has removed may be damaged, too.
         removed = {file.path: file for file in read_added_files(table.url, changes.removed)}
         view = table.preview(list(removed.values()), remove=changes.added)
         return cls(ledger, view, added=frozenset(changes.added), removed=removed)
@@ -121,12 +123,14 @@ class Undo:
             self._open(lake)
         # Rows of a table that no recipe has made cannot be made again.
         made = {n: t for n, t in self.tables.items() if n == "documents" or find_ledger(t.table)}
+        # A problem of a file that is not live, such as of an old version, is left.
         live = {f"{name}/{file['path']}" for name, t in made.items() for file in t.files()}
         for problem in [*problems, *self._missing_files()]:
             if f"{problem.table}/{problem.file}" in live:
                 self._damaged.append(problem)
             else:
                 self.left.append(unrepaired(lake, problem))
+        # A release needs the damaged file itself, which a repair does not restore.
         if self._damaged:
             self.left += [unrepaired(lake, p) for p in _in_releases(lake, self._damaged)]
             self._undo_tables()
@@ -160,6 +164,7 @@ class Undo:
         for name, undo in self.tables.items():
             if name in indexes:
                 continue
+            # The tables are in the order of their inputs, so the units of the inputs are complete here.
             for source in SPECS[name].made_from:  # rows built from undone units are undone
                 undo.units |= self.tables[source].units if source in self.tables else set()
             if name == "documents":
@@ -168,6 +173,7 @@ class Undo:
                 self._undo_duplicates(undo)
             else:
                 self._undo_units_in_files(name, undo)
+        # Last: whether an index must be rebuilt depends on all other tables.
         for name, undo in indexes.items():
             if self.has_any or self._problems(name):  # the next run rebuilds it as a whole
                 undo.remove = {file["path"] for file in undo.files()}
@@ -185,9 +191,12 @@ class Undo:
             _, why = find_input(self._recorded(source), source, samples)
             if why is not None:
                 self.left.append(UnrepairedProblem(problem=problem, why=why))
+            # A damaged file whose input is gone stays: some of its rows may be readable. A missing file
+            # has none, so its units are undone in any case.
             if why is None or f"documents/{problem.file}" in self._missing:
                 self.sources.add(source)
                 undo.units.add(key_of(str(problem.file)))
+        # A unit may have several files; all are written again.
         undo.remove = {path for path in sources if key_of(path) in undo.units}
 
     def _undo_duplicates(self, undo: _TableUndo) -> None:
@@ -202,10 +211,13 @@ class Undo:
         damaged = {str(problem.file) for problem in self._damaged if problem.table == name}
         redone = (problem for problem in self._damaged if problem.redo == name)
         undo.units |= {key_of(str(problem.file)) for problem in redone}
+        # Keys of a derived table hash the keys of ``documents``, so they lead back only through all of
+        # these.
         units = {undo.ledger.key(key): key for key in self._units}
         wanted = {undo.ledger.key(key) for key in undo.units}
         paths = [file["path"] for file in undo.files()]
         for path, keys in zip(paths, undo.ledger.units_of(paths), strict=True):
+            # A merged file has rows of many units. It goes as a whole, so all its units are undone.
             if path in damaged or not wanted.isdisjoint(keys):
                 undo.remove.add(path)
                 undo.units |= {units[key] for key in keys if key in units}

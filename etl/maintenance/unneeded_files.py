@@ -109,6 +109,8 @@ class ListedFiles:
             if gone is None:
                 yield file, self._describe(file, "never committed", None)
                 continue
+            # A file that version 8 removed and version 3 added is in versions 3 to 7: it stays as long
+            # as one of them is named by a job or a release, or was the newest within the retention.
             is_recent = log.times.get(gone.version, needs.horizon) >= needs.horizon
             if not is_recent and not any(gone.since <= each < gone.version for each in versions):
                 why = f"removed by version {gone.version}"
@@ -173,7 +175,7 @@ class _Log:
 
     @classmethod
     def newest(cls, url: str, before: "_Log | None") -> "_Log | None":
-        """Return the newest log of a table, or the one that was read before if it is that."""
+        """Return the newest log of a table: the log read before if no commit followed."""
         table = find_table(url) if before is None else before.table.newest()
         if table is None:
             return None
@@ -182,9 +184,7 @@ class _Log:
     def live_at(self, versions: Sequence[int]) -> DigestSet:
         """Return the files of some versions whose log entries are lost."""
         live = DigestSet()
-        if (
-            0 not in self.times
-        ):  # another program has deleted old entries: the checkpoints have them
+        if 0 not in self.times:  # another program has deleted old entries: checkpoints have them
             for version in versions:
                 live.update(_paths(Table.open(self.table.url, version)))
         return live
@@ -206,6 +206,7 @@ class _Removals:
 
     def __init__(self, table: Table) -> None:
         """Read the log once."""
+        # 25 bytes for each action rather than Python objects: a log can have millions.
         digests, versions, is_add = bytearray(), array("q"), array("b")
         for commit in table.commits():
             for paths, kind in ((commit.remove, 0), (commit.add, 1)):
@@ -235,7 +236,7 @@ class _Removals:
 
 
 def _entry_times(url: str) -> dict[int, datetime]:
-    """Return when the store has written each log entry, by version; without those of unknown times."""
+    """Return when the store has written each log entry, by version; entries of unknown times are left out."""
     entries = storage.walk_files(log_segment.log_folder(url))
     named = ((log_segment.version_of_commit_file(e.uri.rsplit("/", 1)[-1]), e) for e in entries)
     return {

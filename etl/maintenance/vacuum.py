@@ -2,16 +2,16 @@
 
 A data file is needed by the newest version, by every version that was the newest within the retention, by
 each release, and by ``etl repair`` if another program has removed it. A running job needs all files written
-or removed since it started, regardless of the retention, or only those of the versions that its lease names,
-as training does. Unneeded files are those that a failed job never committed, and those that a replacement,
-rebuild, repair or optimize removed longer ago than the retention. The parts of uploads that a killed job
-never completed, and its files in the scratch space, are not needed either.
+or removed since it started, regardless of the retention, or only the files of the versions that its lease
+names, as training does. Unneeded files are those that a failed job never committed, and those that a
+replacement, rebuild, repair or optimize removed longer ago than the retention. The parts of uploads that a
+killed job never completed, and its files in the scratch space, are not needed either.
 
 A vacuum deletes in four steps, so that no file is both needed and deleted: it announces the versions that
 lose files (``etl/delta/vacuum_records.py``), reads again what is needed, decides, and deletes files while its
 lease is valid. See "Deleting files" in docs/explanation/exactly-once.md.
 
-All times are those of the store: when a file was written, when the log entry that removed it was written,
+All times are set by the store: when a file was written, when the log entry that removed it was written,
 when a job began, and the present, which is when the vacuum has written its own lease. Cost: one listing of
 the lake, and one pass over each log, or two if a job commits to it during the vacuum.
 """
@@ -114,7 +114,7 @@ def _read_needs(lake: str, retain: timedelta, own: leases.HeldLease | None) -> N
 
 
 def _refuse_others(lake: str, own: leases.HeldLease) -> None:
-    """Raise ConflictError if another vacuum or a repair runs; one that starts later sees this vacuum."""
+    """Raise ConflictError if another vacuum or a repair runs; a later one sees this vacuum."""
     for other in leases.active_leases(lake, own.now()):
         if other.kind in _EXCLUDED and other.key != own.key:
             article = "another" if other.kind == own.kind else "a"
@@ -136,10 +136,15 @@ class _Deletion:
         needs, found = self._find(listed)
         self._discard_announced(found)
         try:
+            # Announce first, then read again. A job that makes an old version needed writes that before
+            # it reads the announcements: either it finds this one, or its need is found here.
             self._record(found, is_decided=False)
             if any(found.values()):
                 needs, found = self._find(listed)
             self._lease.check()
+            # A vacuum that slept for longer than its lease is counted as dead, so that its announcement
+            # may have been ignored: it must not decide. The check after the decision finds a sleep
+            # between the two.
             self._record(found, is_decided=True)
             self._lease.check()
         except BaseException:

@@ -40,13 +40,13 @@ def open_data_file(
 
 
 def read_columns(table: str, file: FileEntry, columns: Columns = None) -> pa.Table:
-    """Return the rows of a data file; the arguments and errors are those of ``open_data_file``."""
+    """Return the rows of a data file; the arguments and errors are as in ``open_data_file``."""
     with open_data_file(table, file, columns, at_once=True) as opened:
         return opened.read()
 
 
 def read_row_groups(table: str, file: FileEntry, columns: Columns = None) -> Iterator[pa.Table]:
-    """Yield the row groups of a data file; the arguments and errors are those of ``open_data_file``."""
+    """Yield the row groups of a data file; the arguments and errors are as in ``open_data_file``."""
     with open_data_file(table, file, columns) as opened:
         for group in range(opened.num_row_groups):
             yield opened.row_group(group)
@@ -79,7 +79,7 @@ class DataFileReader:
             return self._fill(self._file.read(self._columns, use_threads=False))
 
     def row_group(self, number: int, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return the rows of a row group; ``columns`` are read instead of those of the reader."""
+        """Return the rows of a row group; ``columns`` replaces the columns of the reader."""
         names = self._columns if columns is None else columns
         with self._naming_file():
             rows = self._file.read_row_group(number, names, use_threads=False)

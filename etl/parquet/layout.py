@@ -14,7 +14,7 @@ class Layout:
 
     partition_by: tuple[str, ...] = ()
     statistics: tuple[str, ...]  # columns with minimum and maximum in the log
-    lookup: tuple[str, ...] = ()  # those of them whose strings are whole in the log
+    lookup: tuple[str, ...] = ()  # columns of ``statistics`` whose strings are whole in the log
     dictionary: tuple[str, ...] = ()
     ascending: tuple[str, ...] = ()  # ascending integers, stored as differences
     bulk: str | None = None  # the column that determines the size of row groups

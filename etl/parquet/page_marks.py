@@ -31,6 +31,8 @@ class MarkedOutput:
 
     def write(self, data: bytes) -> int:
         """Write bytes; the writer writes each page header on its own."""
+        # pyarrow does not say where pages begin, but writes each page header alone. Content hardly ever
+        # parses as a header of exactly its length.
         if len(data) <= _MAX_HEADER_BYTES:
             try:
                 length, _, _, values, _ = parse_page_header(data)
@@ -65,18 +67,22 @@ class MarkedOutput:
 def _find_marks(pages: list[tuple[int, int]], rows: pa.Table, column: str) -> list[list[int]]:
     """Return the first value of each page of a column, and the offset of the page.
 
-    Pages of a dictionary are not among ``pages``, nor are those of columns that use it: returns no marks
-    if those of the column cannot be distinguished.
+    ``pages`` has no pages of a dictionary, nor of columns that use it: returns no marks if the pages of the
+    column cannot be distinguished.
     """
+    # Pages count levels: one for each value, and one for each empty list. Lists of 3, 0 and 2 values
+    # have 3, 1 and 2 levels, which end at 3, 4 and 6; their values end at 3, 3 and 5. If the second page
+    # begins at level 4, its first value is number 3.
     lists: Any = rows[column].combine_chunks()
     offsets = np.asarray(lists.offsets).astype(np.int64)
     values = np.diff(offsets)
     levels = np.cumsum(np.maximum(values, 1))  # an empty list takes one
     value_ends = np.cumsum(values)
-    # The pages of the column are consecutive, and have as many levels as the column.
+    # ``pages`` has pages of other columns, too. This column's are consecutive, and have its levels.
     sizes = np.array([count for _, count in pages], np.int64)
     ends = np.cumsum(sizes)
     starts = ends - sizes
+    # For each page as the first one of the column: the page where the column would end, if it fits.
     lasts = np.searchsorted(ends, starts + levels[-1])
     found = np.flatnonzero(np.append(ends, -1)[lasts] == starts + levels[-1])
     if len(found) != 1:  # another column has as many, for example if no list has two values

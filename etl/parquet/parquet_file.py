@@ -22,7 +22,7 @@ __all__ = [
 
 
 def open_parquet(source: pa.NativeFile, **options: Any) -> ParquetFile:
-    """Open a file whose pages are read with their checksums; the options are those of ParquetFile.
+    """Open a file whose pages are read with their checksums; the options are as in ParquetFile.
 
     ``pyarrow.parquet.read_table`` would import pandas and pyarrow's datasets, which takes 0.3 s.
     """
@@ -37,7 +37,7 @@ def read_footer(source: pa.NativeFile) -> FileMetaData:
 def parquet_writer(file: Any, schema: pa.Schema, **options: Any) -> ParquetWriter:
     """Return a writer that adds checksums, so that readers notice bits that flip in storage.
 
-    The options are those of pyarrow's ParquetWriter; the compression is zstd by default.
+    The options are as in pyarrow's ParquetWriter; the compression is zstd by default.
     """
     return ParquetWriter(
         file, schema, write_page_checksum=True, **{"compression": "zstd", **options}

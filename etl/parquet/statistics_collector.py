@@ -63,8 +63,8 @@ def prefix_bounds(low: Any, high: Any) -> tuple[Any, Any]:
     """Return bounds of the values from ``low`` to ``high`` that are short prefixes if they are strings.
 
     A prefix has at most 16 characters and at most half of the value, so that short values are not in the log
-    either. The last character of the upper one is raised. The order is that of UTF-8 bytes, which is that of
-    code points.
+    either. The last character of the upper one is raised. The order of UTF-8 bytes is the order of code
+    points.
 
     >>> prefix_bounds("mary.major@example.org", "mary.moe@example.org")
     ('mary.major@', 'mary.moe@f')

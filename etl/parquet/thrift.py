@@ -46,12 +46,14 @@ class ThriftReader:
     def integer(self) -> int:
         """Return the signed integer at the position."""
         value = self.varint()
+        # Zigzag: 0, -1, 1, -2 are stored as 0, 1, 2, 3, so that small negative numbers are short, too.
         return (value >> 1) ^ -(value & 1)
 
     def field(self, previous: int) -> tuple[int, int]:
         """Return the id and type of the next field of a structure; type 0 after the last field."""
         byte = self._data[self.position]
         self.position += 1
+        # One byte for most fields: the type, and the difference from the id before; 0 if the id follows.
         kind, delta = byte & 0x0F, byte >> 4
         if kind == 0:
             return 0, 0
@@ -145,6 +147,8 @@ class ThriftReader:
 
     def _skip_struct(self) -> None:
         """Skip a structure; most of a footer is skipped here, twice as fast as through ``skip``."""
+        # Nested structures are counted here instead of skipped by recursion. Local variables instead of
+        # attributes make most of the difference.
         data, position, before = self._data, self.position, self._depth
         self._enter()
         while self._depth > before:

@@ -119,7 +119,7 @@ class _Stage:
 def _stages(
     facts: SourceFacts, languages: Mapping[str, float], *, is_html: bool
 ) -> Iterator[_Stage]:
-    """Yield stages for the documents: those of FineWeb for pages in English, of FineWeb-2 for others."""
+    """Yield stages for the documents: as in FineWeb for pages in English, as in FineWeb-2 for others."""
     is_web = is_html or facts.source.columns.url is not None or _is_warc(facts)
     if is_html:
         yield _Stage(

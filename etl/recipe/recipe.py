@@ -123,7 +123,7 @@ class Recipe(Settings):
         settings: Sequence[str] = (),
         env: Collection[str] = (),
     ) -> "Recipe":
-        """Return a recipe with settings overridden, or ``load`` that of a path or name."""
+        """Return a recipe with settings overridden, or ``load`` the recipe of a path or name."""
         if not isinstance(recipe, Recipe):
             return cls.load(recipe, settings=settings, env=env)
         if not settings:

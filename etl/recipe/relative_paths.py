@@ -1,4 +1,4 @@
-"""Find the paths of a recipe (those of its source, its lake and its stages), and resolve relative ones."""
+"""Find the paths of a recipe (of its source, its lake and its stages), and resolve relative ones."""
 
 import os
 from collections.abc import Callable, Mapping

@@ -132,7 +132,7 @@ def _in_brackets(type_name: str) -> str:
 
 
 def _unit(name: str) -> str:
-    """Return the unit of a number: that of the signal it limits, or the last word of its name.
+    """Return the unit of a number: the unit of the signal it limits, or the last word of its name.
 
     >>> _unit("min_mean_word_length"), _unit("max_word_chars"), _unit("min_words_per_line"), _unit("seed")
     ('code points per word', 'code points', 'words', '')

@@ -63,7 +63,7 @@ class Settings(BaseModel):
 
 
 def describe_fields(model: type[BaseModel]) -> dict[str, str]:
-    """Return the docstrings of a model's fields, each as one line; those of its bases included."""
+    """Return the docstrings of a model's fields, each as one line, including fields of its bases."""
     descriptions: dict[str, str] = {}
     for base in reversed(model.__mro__):
         if base is not BaseModel and issubclass(base, BaseModel):

@@ -54,8 +54,8 @@ class SourceFacts:
     """What files are like: formats, columns, and a sample of their documents.
 
     ``source`` reads them. ``other_columns`` are those that it does not read. ``documents`` is a table of
-    schema RAW with a few documents of each file that was opened. ``errors`` are those of files that cannot
-    be read with these settings.
+    schema RAW with a few documents of each file that was opened. ``errors`` has the errors of files that
+    cannot be read with these settings.
     """
 
     source: Source
@@ -131,8 +131,8 @@ def _no_text_error(documents: pa.Table, path: str) -> SourceError:
 def choose_columns(records: Sequence[Record]) -> Columns:
     """Return the columns that hold the text, the id and the URL, by their names and values.
 
-    The text is in the column with a common name for it, unless its values are short compared with those of
-    another column, and else in the column with the longest values.
+    The text is in the column with a common name for it, unless its values are short compared with another
+    column's, and else in the column with the longest values.
 
     >>> choose_columns([{"title": "A", "body": "A text.", "n": 1, "link": "https://example.org"}])
     Columns(text='body', id=None, url='link', media_type=None)

@@ -1,8 +1,8 @@
 """Splits of a source: list its files, cut the large ones, and number their records.
 
 Files that are not in a Delta table are independent: a file that is no longer listed keeps its rows in a lake.
-The data files of a Delta table are those of one version, and the lake's rows must be the rows of that
-version: ``list_source`` compares what the lake holds with the table and its log.
+The data files of a Delta table belong to one version, and the lake's rows must be the rows of that version:
+``list_source`` compares what the lake holds with the table and its log.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -70,7 +70,7 @@ def list_source(
 
     A file that is reached by several names is listed once. Of a Delta table, these are its data files, or
     older files with the same rows if files read before were compacted since; files that were read completely
-    may be left out. The files of lakes are left out, also those of ``lake``, which is written and may not
+    may be left out. The files of lakes are left out, also of ``lake``, which is written and may not
     exist yet.
 
     Raises SourceError if a path matches no file, if the format of a file is unknown, if a Delta table cannot
@@ -163,7 +163,7 @@ def _coarser(source: Source, split_bytes: int) -> Source:
 def _cut_files(
     files: Iterator[Split], source: Source, packed: Source, parts: ReadParts
 ) -> Iterator[Split]:
-    """Yield the pieces of files; those of files that were read completely cost no request.
+    """Yield the pieces of files; files that were read completely cost no request.
 
     ``packed`` is the source with the split size of compressed files, of which each cut costs a request.
     """

@@ -47,7 +47,7 @@ class Owners:
             )
 
     def input_files(self, path: str, listing: Listing) -> list[FileInfo]:
-        """Return the listed files of a path, except those of lakes.
+        """Return the listed files of a path, except files of lakes.
 
         A folder below the listed one costs no request. Raises SourceError if a file belongs to another Delta
         table, or if all belong to lakes.
@@ -79,7 +79,7 @@ class Owners:
         return self._lake is not None and _is_in(location, self._lake)
 
     def has_log(self, folder: str) -> bool:
-        """Return whether a folder is that of a Delta table; one that may not be listed is none."""
+        """Return whether a folder is a Delta table; False for a folder that may not be listed."""
         if folder not in self._logs:
             self._logs[folder] = _has_log(folder)
         return self._logs[folder]

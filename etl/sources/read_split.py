@@ -98,7 +98,7 @@ def _listed_file(split: Split) -> Iterator[None]:
 
 
 def _check_unchanged(split: Split, cause: Exception | None = None) -> None:
-    """Raise SourceError if the file is not the one that was listed."""
+    """Raise SourceError if the file is not the file that was listed."""
     now = storage.file_info(split.uri)
     if now is None and split.version is not None:
         raise SourceError(

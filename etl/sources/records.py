@@ -118,7 +118,7 @@ def find_excess(record: str, max_bytes: int) -> str | None:
 def _parsed_bytes(record: bytes) -> int:
     """Return an upper bound of the size of a record as Python objects, besides its characters.
 
-    The sizes are those of CPython 3.11 to 3.13, including pointers and the unused part of containers.
+    The sizes are measured in CPython 3.11 to 3.13, including pointers and the unused part of containers.
     """
     content = record.replace(b"\\\\", b"").replace(b'\\"', b"")
     values, objects = count_outside_quotes(content, b"[,:"), count_outside_quotes(content, b"{")

@@ -120,6 +120,6 @@ class Source(Settings):
     def identity(self) -> dict[str, Any]:
         """Return the settings that determine the rows and their addresses, wherever the files are.
 
-        These are all but the paths, the version and the split size.
+        The others are the paths, the version and the split size.
         """
         return self.model_dump(mode="json", exclude={"path", "version", "split_bytes"})

@@ -84,6 +84,7 @@ def _apply_steps(batch: "_Batch", stages: Sequence[Stage], clock: StageClock) ->
     computed: set[str] = set()  # groups of signals that are computed for the current text
     runs = split_at_transforms(stages)
     for run, following in zip(runs, [*runs[1:], []], strict=True):
+        # The transform between two runs has changed the text: its signals are computed again.
         computed &= _COMPUTED_ONCE
         by_line = _are_words_of_lines_read(following)
         for step in run:
@@ -95,6 +96,8 @@ def _apply_steps(batch: "_Batch", stages: Sequence[Stage], clock: StageClock) ->
                     with clock.measure(_label(step)):
                         batch.rewrite(step.stage, rows)
                 else:
+                    # A group is computed when its first filter needs it, for all filters of the run: so
+                    # its kernel reads the text once.
                     groups = _groups_before(step, run, ahead=batch.has_all_signals)
                     _compute_groups(batch, run, groups - computed, clock, by_line=by_line)
                     computed |= groups
@@ -136,7 +139,8 @@ def _groups_before(step: PlacedStage, run: Sequence[PlacedStage], *, ahead: bool
     """Return the groups to compute before a filter: those that it reads, and ``ahead`` all cheap ones.
 
     Ahead, cheap groups are computed at once, before the first filter of the run rejects anything. Words are
-    those of the document's language if a filter of the run reads that, so it is identified before them.
+    split by the rules of the document's language if a filter of the run reads that, so it is identified
+    before them.
     """
     of_run = {SIGNALS[name].group for other in run for name in _signals_read(other)}
     groups = {SIGNALS[name].group for name in _signals_read(step)}
@@ -256,6 +260,7 @@ class _Batch:
             self._text_when_rejected = pc.if_else(
                 kept, self.documents["text"], self._text_when_rejected
             )
+        # The text of a rejected row that the transform has skipped is not current any more.
         if stage.costly or not self._rejected.signals:
             self._current = pc.and_(self._current, kept)
 

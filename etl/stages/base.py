@@ -74,7 +74,7 @@ class Stage(Settings):
         return {}
 
     def signals(self) -> list[str]:
-        """Return the columns that the stage reads, by default those of its rules."""
+        """Return the columns that the stage reads, by default the columns of its rules."""
         return _columns_read(self.rules())
 
     def reasons(self, table: pa.Table) -> pa.Array:
@@ -155,8 +155,8 @@ class Transform(Stage):
     Its rules read its own signals and judge the rewritten document.
     """
 
-    # If so, and the table has the counts of words of each line (``WORDS_OF_LINES``), apply() adds those of
-    # the rewritten text (``WORDS_OF_TEXT``).
+    # If so, and the table has the counts of words of each line (``WORDS_OF_LINES``), apply() adds the
+    # counts of words of the rewritten text (``WORDS_OF_TEXT``).
     counts_words: ClassVar[bool] = False
     # If so, the table has the column ``media_type`` of ``schemas.RAW``.
     reads_media_type: ClassVar[bool] = False
@@ -169,7 +169,7 @@ class Transform(Stage):
 class Rejected(Settings):
     """What the table stores about rejected documents besides their address and reason.
 
-    ``signals``: all signals, also those of stages after the one that rejected the document. Without them a
+    ``signals``: all signals, also of stages after the stage that rejected the document. Without them a
     run is faster, but ``etl tune`` cannot evaluate these documents. ``text``: the text as it was before
     the stage that rejected the document.
     """

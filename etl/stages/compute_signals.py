@@ -138,7 +138,7 @@ def _count_by_rules(
     quality = np.zeros((len(quality_counts.COUNTS), len(column)), np.int64)
     repeated = np.zeros((len(_REPEATED), len(column)), np.int64)
     lines: list[pa.Array] = []
-    order = np.zeros(len(column), np.int64)  # of rows among those of all groups
+    order = np.zeros(len(column), np.int64)  # of rows among the rows of all groups
     num = 0
     for rules, rows in rows_of.items():
         part = one_chunk(column.filter(rows))
@@ -148,6 +148,8 @@ def _count_by_rules(
             counted = count_words(texts(part), given=given)
         else:
             counted = count_words(texts(part), rules=rules)
+        # Counts go to the rows of the group. Lists of lines cannot be written into place: they are
+        # appended, and put in order at the end.
         index = np.flatnonzero(rows)
         order[index] = np.arange(num, num := num + len(index))
         lines += [] if counted.lines is None else [counted.lines]
@@ -208,7 +210,7 @@ def _stop_words(columns: Columns, _: Sequence[str]) -> Columns:
 
 
 GROUPS: Final[dict[str, Callable[[Columns, Sequence[str]], Columns]]] = {
-    "language": _language,  # first, since the words of a document are those of its language
+    "language": _language,  # first, since a document is split into words by the rules of its language
     "words": _words,
     "spaced": _spaced,
     "lines": _lines,

@@ -17,10 +17,10 @@ Normalize = Literal["whitespace", "none"]
 class DedupExact(DedupStage):
     """Keep one of the documents whose texts are equal, by default up to white space.
 
-    All documents are compared at once, by the column ``content_hash`` of the whole table. Documents equal to
-    one that a lake in ``against`` keeps are rejected too. ``against`` is a URL, or
-    ``{lake: URL, version: N}`` with a version of the lake's ``documents`` (default: the newest), or a list of
-    these. Documents that such a lake has not deduplicated yet do not count.
+    All documents are compared at once, by the column ``content_hash`` of the whole table. Documents equal
+    to a document that a lake in ``against`` keeps are rejected too. ``against`` is a URL, or ``{lake: URL,
+    version: N}`` with a version of the lake's ``documents`` (default: the newest), or a list of these.
+    Documents that such a lake has not deduplicated yet do not count.
     """
 
     paths: ClassVar[tuple[str, ...]] = ("against",)
@@ -32,7 +32,7 @@ class DedupExact(DedupStage):
     normalize: Normalize = "whitespace"
     """What texts are compared by: up to white space (``whitespace``), or byte for byte (``none``)."""
     against: Against = ()
-    """Other lakes: documents equal to one that they keep are rejected."""
+    """Other lakes: documents equal to a document that they keep are rejected."""
 
     def identity(self) -> dict[str, Any]:
         """Return the settings, with ``against`` as written in the recipe if it is set."""

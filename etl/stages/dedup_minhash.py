@@ -50,16 +50,17 @@ class DedupMinhash(DedupStage):
     Similarity is the Jaccard index of the documents' sets of shingles: runs of ``ngram`` words (or
     characters, with ``unit: chars``), in lower case, by default with all digits as 0 and without accents.
     Two documents are a candidate pair if all ``rows`` numbers of one of their ``bands`` agree. The defaults
-    are those of FineWeb (Penedo et al. 2024: 14 bands of 8, 5 words), which find 92 % of the pairs with a
-    similarity of 0.8. A candidate pair counts as duplicate if its similarity is at least ``min_similarity``.
-    `etl plan` shows the probability of both, by similarity.
+    are FineWeb's (Penedo et al. 2024: 14 bands of 8, 5 words), which find 92 % of the pairs with a
+    similarity of 0.8. A candidate pair counts as duplicate if its similarity is at least
+    ``min_similarity``. `etl plan` shows the probability of both, by similarity.
 
     ``verify`` says how the similarity of a candidate pair is found. The share of equal numbers in two
     signatures estimates it, with a standard error of sqrt(s * (1 - s) / (bands * rows)): 0.04 at 0.8.
 
     - ``exact`` (the default) computes it from the texts of the pair, which are read again. No document is
-      removed for one that is less similar than ``min_similarity``. A pair is rejected without reading
-      its texts if its estimate is so low that at most 1 in 1,000 pairs just at ``min_similarity`` have it.
+      removed for a document that is less similar than ``min_similarity``. A pair is rejected without
+      reading its texts if its estimate is so low that at most 1 in 1,000 pairs just at ``min_similarity``
+      have it.
     - ``near_limit`` also accepts pairs whose estimate is so high that at most 1 in 1,000 pairs just at
       ``min_similarity`` have it (0.92 at 0.8), and still fewer of those below. It reads fewer texts, which
       saves time on large lakes and remote storage.
@@ -72,10 +73,10 @@ class DedupMinhash(DedupStage):
     of sources (see ``KeepRule``). Each duplicate is similar to the document that is kept for it; chains are
     not merged. A document that already has tokens is always kept.
 
-    Documents similar to one that a lake in ``against`` keeps are rejected too. ``against`` is a URL, or
-    ``{lake: URL, version: N}`` with a version of the lake's ``documents`` (default: the newest), or a list
-    of these. The lake's signatures must have the same settings. Documents that it has not deduplicated yet
-    do not count.
+    Documents similar to a document that a lake in ``against`` keeps are rejected too. ``against`` is a URL,
+    or ``{lake: URL, version: N}`` with a version of the lake's ``documents`` (default: the newest), or a
+    list of these. The lake's signatures must have the same settings. Documents that it has not deduplicated
+    yet do not count.
     """
 
     paths: ClassVar[tuple[str, ...]] = ("against",)
@@ -104,7 +105,7 @@ class DedupMinhash(DedupStage):
     seed: Annotated[int, Field(ge=0)] = 0
     """Another seed gives other hash functions."""
     against: Against = ()
-    """Other lakes: documents similar to one that they keep are rejected."""
+    """Other lakes: documents similar to a document that they keep are rejected."""
 
     @model_validator(mode="after")
     def _check_size(self) -> "DedupMinhash":

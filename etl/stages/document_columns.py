@@ -109,7 +109,8 @@ def documents_schema(stages: Iterable[Stage]) -> pa.Schema:
 def describing_stages(stages: Iterable[Stage]) -> tuple[DedupStage, ...]:
     """Return the deduplication stages that add columns to ``documents``.
 
-    Every table has ``content_hash``: without a stage that adds it, it is that of a default ``DedupExact``.
+    Every table has ``content_hash``: without a stage that adds it, it is the hash of a default
+    ``DedupExact``.
 
     >>> [stage.identity_key for stage in describing_stages([])]
     ['hash']

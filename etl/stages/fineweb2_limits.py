@@ -1,4 +1,4 @@
-"""Named tables of filter limits per language, such as those of FineWeb-2.
+"""Named tables of filter limits per language, such as FineWeb-2's.
 
 The table ``fineweb2`` has the values of FineWeb-2 (huggingface/fineweb-2, ``configs/*.yml`` at the commits
 05e6729 and d331bee, each of which has the last version of some files; ODC-By 1.0; Penedo et al. 2025,
@@ -145,7 +145,7 @@ def limits_of_table(
 ) -> dict[str, Limits]:
     """Return the limits of a kind of filter in a named table: language (ISO 639-1) -> field -> limit.
 
-    ``segmented`` are the languages whose words are those of a dictionary, as in FineWeb-2.
+    ``segmented`` are the languages whose words come from a dictionary, as in FineWeb-2.
 
     >>> limits_of_table("fineweb2", "gopher_quality")["de"]
     {'min_mean_word_length': 0, 'max_mean_word_length': 15, 'min_alpha_word_ratio': 0.774}

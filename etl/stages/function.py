@@ -1,4 +1,4 @@
-"""Functions of Python as filters: name one that a module defines, and call one of this process."""
+"""Functions of Python as filters: name a function of a module, and call one of this process."""
 
 import re
 from collections.abc import Callable, Iterator

@@ -18,7 +18,7 @@ class ByLanguage(Filter):
     """A filter with limits (fields ``min_...`` and ``max_...``) that ``languages`` can override.
 
     ``languages`` is a mapping from a language (as in ``lang``) to limits of this filter, or the name of a
-    table of such limits (``etl.stages.fineweb2_limits``). Limits it does not give are those of the filter.
+    table of such limits (``etl.stages.fineweb2_limits``). Limits it does not give are the filter's own.
     ``words`` selects what its signals count (``etl.stages.signals.Words``).
     """
 

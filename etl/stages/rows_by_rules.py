@@ -15,7 +15,7 @@ def rows_by_rules(
 ) -> dict[str, pa.BooleanArray]:
     """Return the rows of each set of rules, as masks, given the languages (null: unknown).
 
-    The keys are those of ``spacy_tables.rules_of``, and the languages of ``segmented``.
+    The keys are rules as ``spacy_tables.rules_of`` returns them, and the languages of ``segmented``.
 
     >>> masks = rows_by_rules(pa.array(["de", None, "es", "en"]), 4)
     >>> {rules: mask.to_pylist() for rules, mask in masks.items()}  # doctest: +NORMALIZE_WHITESPACE

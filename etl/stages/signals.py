@@ -17,7 +17,7 @@ num_lines = pl.col("num_lines")
 
 num_segments = pl.col("num_segments")
 """Words, numbers, punctuation marks and symbols, as ``etl.kernels.words.spacy`` splits them by the rules of
-the document's language; if it is unknown, by those of English, but with a segment for each character of
+the document's language; if it is unknown, by the rules of English, but with a segment for each character of
 Chinese, Japanese and other scripts without spaces. Group: words."""
 
 num_words = pl.col("num_words")
@@ -150,7 +150,7 @@ SPACED: Final = "spaced_"
 """The prefix of signals for which a word is the text between white space."""
 
 DICTIONARY: Final = "dictionary_"
-"""The prefix of signals for which the words of Chinese, Japanese and Korean are those of a dictionary."""
+"""The prefix of signals for which the words of Chinese, Japanese and Korean come from a dictionary."""
 
 SIGNALS: Final[dict[str, Signal]] = {
     **_WORDS,

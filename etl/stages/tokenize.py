@@ -60,7 +60,7 @@ class Tokenize(Stage):
     paths: ClassVar[tuple[str, ...]] = ("tokenizer",)
 
     tokenizer: str
-    """The path or URL of a tokenizer.json: that of the model to be trained."""
+    """The path or URL of the tokenizer.json of the model to be trained."""
     append_eos: bool = True
     """Whether a document ends with ``eos_token``."""
     prepend_bos: bool = False

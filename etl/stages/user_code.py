@@ -118,8 +118,11 @@ def find_module(name: str, folder: str, files: Sequence[str]) -> UserModule:
         modules = sorted(path.stem for path in Path(folder).glob("*.py"))
         hint = nearest_names(name, modules) or "put the module in this folder"
         raise RecipeError(f"no Python module {name!r}", where=folder, hint=hint)
+    # ``a.b`` in /x/a/b.py has the root /x, two levels up; the package ``a.b`` in /x/a/b/__init__.py
+    # three.
     depth = name.count(".") + 1 + (spec.submodule_search_locations is not None)
     root = Path(spec.origin).absolute().parents[depth - 1]
+    # An installed library is not sent to workers: they have it, or report that it is missing.
     if str(root) != folder and _is_installed(root, name):
         return UserModule(name, spec.origin, str(root), None)
     collected = _collect(root, name) | _named_files(root, files)
@@ -174,7 +177,7 @@ def _is_installed(root: Path, name: str) -> bool:
 
 
 def _is_library(folder: Path) -> bool:
-    """Return whether a folder is that of the standard library or of installed packages, or below one."""
+    """Return whether a folder has the standard library or installed packages, or is below such a folder."""
     is_standard = any(folder.is_relative_to(path) for path in _STANDARD)
     return is_standard or not {*folder.parts}.isdisjoint(_INSTALLED)
 
@@ -184,6 +187,8 @@ def _collect(root: Path, name: str) -> dict[str, Path]:
     files: dict[str, Path] = {}
     names, seen = [name], {etl.__name__}
     while names:
+        # Follow the imports of the module: modules below the root are the user's own. Others are
+        # libraries, for which ``_files_of`` finds nothing.
         name = names.pop()
         if name in seen or name.startswith(f"{etl.__name__}."):
             continue
@@ -197,13 +202,15 @@ def _collect(root: Path, name: str) -> dict[str, Path]:
             if path.suffix == ".py":
                 code = _read_code(_file_info(path), ".".join(relative.parts[:-1]))
                 names += code.imports
+                # All files of a package are taken anyway; a lone module may open any file beside it by a
+                # literal name.
                 named = () if in_package else code.literals
                 files |= _existing(root, path.parent, named)
     return files
 
 
 def _files_of(root: Path, name: str) -> tuple[bool, list[Path]]:
-    """Return whether a module below a root is in a package, and its file or those of the package."""
+    """Return whether a module below a root is in a package, and its file or all files of the package."""
     folders, parts = [str(root)], name.split(".")
     for depth in range(1, len(parts) + 1):
         spec = PathFinder.find_spec(".".join(parts[:depth]), folders)
@@ -215,6 +222,7 @@ def _files_of(root: Path, name: str) -> tuple[bool, list[Path]]:
         path = Path(spec.origin)
         if spec.submodule_search_locations is None:
             return False, [path]
+        # A package is sent as a whole: which of its modules and data it loads is not known.
         return True, list(_walk(path.parent))
     return False, []
 
@@ -285,6 +293,8 @@ def _imported_names(node: ast.AST, package: str) -> list[str]:
         return [alias.name for alias in node.names]
     if not isinstance(node, ast.ImportFrom):
         return []
+    # ``from ..c import d`` in package ``a.b`` has level 2: one level is the package itself, so the base
+    # is ``a.c``.
     parents = package.split(".") if node.level and package else []
     parts = [*parents[: len(parents) - node.level + 1], *(node.module or "").split(".")]
     base = ".".join(part for part in parts if part)
@@ -305,6 +315,7 @@ def _required(tree: ast.Module, function: str) -> Iterator[str]:
 
 def _unconditional_imports(tree: ast.AST) -> Iterator[str]:
     for node in ast.iter_child_nodes(tree):
+        # Optional imports and ``if TYPE_CHECKING`` need not be there.
         if isinstance(node, ast.Try | ast.If):
             continue
         if not (isinstance(node, ast.ImportFrom) and node.level):
@@ -321,6 +332,8 @@ def _literal_parts(node: ast.AST) -> list[str]:
         return [*_literal_parts(node.left), *right] if right else []
     if isinstance(node, ast.Call):
         parts: list[str] = []
+        # In join(folder, "lists", "en.txt"), the literals at the end name lists/en.txt; what precedes is
+        # only known when the code runs.
         for argument in reversed(node.args):
             if not (isinstance(argument, ast.Constant) and isinstance(argument.value, str)):
                 break
@@ -333,7 +346,9 @@ def _literal_parts(node: ast.AST) -> list[str]:
 def _import(module: UserModule, sha256: str) -> ModuleType:
     try:
         with module.importable():
+            # Python would return a module of the same name that another recipe or version has loaded.
             _forget_others(module, sha256)
+            # Relative imports of the module need its package to be loaded.
             if package := module.name.rpartition(".")[0]:
                 importlib.import_module(package)
             spec = _find_spec(module.name, [module.root])
@@ -342,6 +357,7 @@ def _import(module: UserModule, sha256: str) -> ModuleType:
             loaded = module_from_spec(spec)
             sys.modules[module.name] = loaded
             spec.loader.exec_module(loaded)
+            # The mark lets a later version of the files replace all modules that this import has loaded.
             for each in _loaded(module):
                 vars(each)[_DIGEST] = sha256
     except Exception as error:
@@ -356,7 +372,7 @@ _DIGEST: Final = "__tokenlake_sha256__"
 
 
 def _loaded(module: UserModule) -> list[ModuleType]:
-    """Return the loaded modules whose names are those of a user's files; installed ones stay as they are."""
+    """Return the loaded modules that have the names of a user's files; installed ones stay as they are."""
     files = module.files.files if module.files is not None else ()
     tops = {file.name.split("/")[0].removesuffix(".py") for file in files}
     named = [each for name, each in list(sys.modules.items()) if name.partition(".")[0] in tops]
@@ -374,6 +390,8 @@ def _forget_others(module: UserModule, sha256: str) -> None:
     """Forget loaded modules of the same names that come from other folders or other versions."""
     for each in _loaded(module):
         path = _path_of(each)
+        # Modules without the mark were imported by the user's program itself, from the same folder: they
+        # stay.
         is_ours = path is not None and path.is_relative_to(module.root)
         if not is_ours or getattr(each, _DIGEST, sha256) != sha256:
             sys.modules.pop(each.__name__, None)

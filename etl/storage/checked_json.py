@@ -96,7 +96,7 @@ def read_either(uri: str, *, hint: str) -> Any:
 
 
 def find_damage(uri: str, *, hint: str) -> Iterator[TableError]:
-    """Yield the errors of a file and of its copy; one that is missing is an error if the other exists."""
+    """Yield the errors of a file and of its copy; if only one exists, the other is an error."""
     uris = (uri, copy_of(uri))
     exists = [storage.file_info(each) is not None for each in uris]
     for each, is_there in zip(uris, exists, strict=True):

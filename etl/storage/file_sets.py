@@ -51,9 +51,9 @@ class File(NamedTuple):
 
 @dataclass(frozen=True)
 class FileSet:
-    """The files that a path names: one file, or those of a folder or a glob.
+    """The files that a path names: one file, or all files of a folder or a glob.
 
-    They are found below ``root``, or, once they are sent, in the folder ``store`` by their digests.
+    Files are found below ``root``, or, once they are sent, in the folder ``store`` by their digests.
     """
 
     root: str
@@ -77,7 +77,7 @@ class FileSet:
         return storage.join(self.store, file.sha256.hex())
 
     def path_below(self, folder: Path) -> Path:
-        """Return the path that replaces the one that the user gave, in the folder of a machine."""
+        """Return the path in the folder of a machine that replaces the user's path."""
         copies = folder / self.key
         return copies if self.is_folder else copies / self.files[0].name
 
@@ -161,6 +161,9 @@ class Copies:
         Raises StorageError if a file cannot be read or its content has changed, or the disk is full.
         """
         try:
+            # One process at a time copies or deletes. A set in use has a shared lock, so that other
+            # processes on the machine use it, too, and none deletes it; the lock ends with the process,
+            # even if that is killed.
             with ExitStack() as locks, _locked(folder / _LOCK):
                 for file_set in sets:
                     locks.enter_context(_share(folder, file_set))
@@ -191,6 +194,7 @@ def _remove_unused(folder: Path) -> None:
             continue
         with path.open("r+b") as lock:
             try:
+                # Succeeds only if no process has the shared lock.
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 continue  # in use

@@ -193,7 +193,7 @@ def write_bytes(uri: str, content: bytes) -> None:
 def create_if_absent(uri: str, content: bytes) -> bool:
     """Write a small file unless it exists; of several concurrent writers, exactly one gets True.
 
-    Each writer's content must differ from that of the others. Raises WriteError if the file cannot be
+    The writers' contents must differ. Raises WriteError if the file cannot be
     written, StorageError if the store cannot refuse a second writer.
     """
     protocol = get_protocol(uri)

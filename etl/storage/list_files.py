@@ -50,7 +50,7 @@ class FileInfo:
     modified: datetime | None = field(default=None, compare=False)  # UTC, by the store's clock
 
     def is_as_listed(self, fingerprint: str) -> bool:
-        """Return whether the file is the one that was listed, perhaps on another machine.
+        """Return whether the file is the listed file, perhaps on another machine.
 
         Inodes are not compared: file systems on top of object stores have their own on each machine.
         """
@@ -64,7 +64,7 @@ class Listing:
     """What a URL matches: its files, and what the same requests show of the folders that they are in.
 
     ``root`` is the URL of the folder that was listed. ``tables`` are the folders of Delta tables below it,
-    and ``links`` those of the files that are links.
+    and ``links`` the paths of the files that are links.
     """
 
     root: str
@@ -106,6 +106,7 @@ def list_pattern(pattern: str, report: Report | None = None) -> Listing:
         entry = _info(fs, url)
         if is_local(url):
             refuse_special_file(root)
+        # A name may contain wildcards itself: it is a glob only if no file has this name.
         if entry is None and is_glob(url):
             root = named = _fixed_part(root)
             if is_local(url):
@@ -113,6 +114,7 @@ def list_pattern(pattern: str, report: Report | None = None) -> Listing:
                 entries = local_entries(fs, root or "/", report or _fail, tables, wants)
             else:
                 entries = _glob_entries(fs, url, root, tables)
+        # A local folder is walked here, so that what cannot be read is reported.
         elif entry is not None and entry["type"] == "directory" and is_local(url):
             entries = local_entries(fs, root, report or _fail, tables)
         elif entry is not None and entry["type"] == "directory":
@@ -120,6 +122,7 @@ def list_pattern(pattern: str, report: Report | None = None) -> Listing:
             entries = found.values()
             tables |= _tables_among(fs, root, entries)
         elif entry is not None:
+            # The folder of a single file is the root; its own name is never hidden, since it was given.
             root, entries = root.rpartition("/")[0], [entry]
         entries = list(entries)
         files = [*_visible_files(url, named, entries, report)]
@@ -158,7 +161,9 @@ def _glob_entries(fs: Any, url: str, root: str, tables: set[str]) -> list[dict[s
         return list(found.values())
     path = fs._strip_protocol(url)
     rest = path[len(root) :].lstrip("/")
+    # ``data/*/x.json`` needs no deeper levels; ``**`` matches any number of folders.
     options: dict[str, Any] = {"maxdepth": None if "**" in path else rest.count("/") + 1}
+    # The store then lists only names that begin like the pattern: ``2024-`` of ``2024-*/x.json``.
     if get_protocol(url) in ("gs", "gcs"):
         options["prefix"] = rest[: min(rest.find(char) for char in WILDCARDS if char in rest)]
         options["prefix"] = options["prefix"].partition("/")[0]
@@ -180,7 +185,7 @@ def _glob_entries(fs: Any, url: str, root: str, tables: set[str]) -> list[dict[s
 def walk_files(folder: str) -> Iterator[FileInfo]:
     """Yield the files of ``find_files`` below a folder, in any order.
 
-    Those of a local folder or of S3 are not held; a file of another store takes a kilobyte of memory.
+    Files of a local folder or of S3 are not held; a file of another store takes a kilobyte of memory.
     Raises as ``find_files`` does.
     """
     url = normalize(folder)
@@ -296,6 +301,8 @@ def _visible_files(
 
 def _s3_entries(fs: Any, url: str) -> Iterator[dict[str, Any]]:
     """Yield the objects below a prefix, page by page."""
+    # A name below the folder: the client's rules for URLs then give the prefix with its slash, also for
+    # the bucket itself.
     bucket, path, _ = fs.split_path(f"{url}/x")
     wanted = {"Bucket": bucket, "Prefix": path.removesuffix("x"), "MaxKeys": _PAGE}
     while True:
@@ -358,6 +365,8 @@ def _modified(entry: dict[str, Any]) -> datetime | None:
 def _local_entry(path: str) -> dict[str, Any]:
     """Return the entry of a local file, or of the file that a link leads to."""
     stat = os.stat(path)
+    # A replaced file may have the same size and time of the last write, which programs can set: the time
+    # of the inode's last change or its number differs then.
     times = f"{stat.st_mtime_ns}-{stat.st_ctime_ns}-{stat.st_ino}"
     return {"size": stat.st_size, "mtime": stat.st_mtime, "etag": f"{stat.st_size}-{times}"}
 

@@ -2,7 +2,7 @@
 
 A server or a cache in front of it may ignore the header Range, and return the whole file, or return another
 range. Its client would pass the bytes on, and rows would be read twice or not at all. The clients of S3, of
-Google Cloud Storage and of web servers show the headers of each response to the functions below. Those of
+Google Cloud Storage and of web servers show the headers of each response to the functions below. Clients of
 other stores do not, so that only the number of bytes is compared (``check_length``).
 """
 
@@ -52,10 +52,11 @@ def check_response(url: str, requested: str, status: int, headers: Mapping[str, 
 
 
 def _is_range(content_range: str, start: int, stop: int | None, length: int) -> bool:
-    """Return whether a Content-Range is that of a request, up to the end of the file at most."""
+    """Return whether a Content-Range fits a request, up to the end of the file at most."""
     match = _RESPONSE.fullmatch(content_range)
     if match is None:
         return False
+    # For ``bytes=100-199`` of a file of 150 bytes, ``bytes 100-149/150`` is right.
     first, end = int(match[1]), int(match[2]) + 1
     size = end if match[3] == "*" else int(match[3])
     is_complete = end == size if stop is None else end == min(stop, size)

@@ -82,7 +82,7 @@ def _access_error(file: FileInfo) -> StorageError | None:
 
 
 def find_referenced_files_cached(path: str) -> tuple[FileInfo, ...]:
-    """Return the result of ``find_referenced_files``; that of a remote path may be 10 seconds old.
+    """Return the result of ``find_referenced_files``; for a remote path, it may be 10 seconds old.
 
     This is for calls that are made for every batch.
     """

@@ -1,7 +1,7 @@
 """Count the requests that this process sends to S3, by the classes of its price list, and their bytes.
 
-The client of S3 is the only one with hooks for every request, repeated ones and those of listings included.
-Requests to other stores, and those of delta-rs, which reads the logs of input tables, are not counted.
+Only the client of S3 has hooks for every request, including repeated requests and listings. Requests to
+other stores are not counted, nor are requests of delta-rs, which reads the logs of input tables.
 """
 
 from collections.abc import Mapping

@@ -66,6 +66,7 @@ def call(
     if is_local(url):
         return getattr(fs, method)(*args, **options)
     limit = timeouts * store_timeout() + num_bytes / _BYTES_PER_SECOND
+    # fsspec cancels the requests itself, a second after the limit here, which has the better error.
     if iscoroutinefunction(getattr(fs, f"_{method}", None)):
         options["timeout"] = limit + 1
     return with_time_limit(url, lambda: getattr(fs, method)(*args, **options), limit)
@@ -80,6 +81,8 @@ def with_time_limit(url: str, operation: Callable[[], _T], limit: float) -> _T:
     # A thread of a pool would be joined when the interpreter exits.
     threading.Thread(target=_run, args=(future, operation), daemon=True).start()
     started = time.monotonic()
+    # Wait until the next report or the limit, whichever is first; reports come after 5, 10, 20 ...
+    # seconds.
     report_at = _FIRST_REPORT_SECONDS
     while not _is_done(future, started + min(report_at, limit)):
         if report_at >= limit:

@@ -66,7 +66,7 @@ def make_folder(folder: Path) -> None:
 
 @lru_cache(maxsize=1024)
 def _sync_entry(folder: Path) -> None:
-    """Sync the entry of a folder in its parent, and those of its parents.
+    """Sync the entry of a folder in its parent, and the entries of its parents.
 
     Another process may have created the folder just now, so this process syncs each one once.
     """

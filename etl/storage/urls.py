@@ -90,7 +90,7 @@ def join(url: str, *parts: str) -> str:
 
 
 def get_protocol(url: str) -> str:
-    """Return the protocol of a URL, such as s3; that of a local path is file."""
+    """Return the protocol of a URL, such as s3; it is file for a local path."""
     return url.split("://", 1)[0] if "://" in url else "file"
 
 

@@ -35,7 +35,7 @@ _TOP_LEVEL: Final = "|".join(
         "游戏 企业 信息 嘉里大酒店 嘉里 广东 政务 日本 广告 测试 測試 テスト 테스트"
     ).split()
 ).encode()
-"""Top-level domains in scripts without spaces: those of the public suffix list, and names of examples.
+"""Top-level domains in scripts without spaces: from the public suffix list, and names of examples.
 
 Other letters after a dot may be words of the text.
 """

@@ -3,10 +3,10 @@
 Layout, little-endian: magic and version (int32); 12 settings (int32) and one (float64); the number of
 entries, words and labels (int32), of tokens (int64), of buckets that were kept (int64, -1 for all); entries:
 bytes that end with NUL, count (int64), kind (int8: 0 word, 1 label); kept buckets (pairs of int32: bucket,
-row). Then the matrix of words and buckets, and that of labels, each: is it quantized (bool), rows and columns
-(int64), numbers (float32). A quantized one has instead: are norms separate (bool), rows and columns (int64),
-number of codes (int32), codes (uint8), quantizer; and of norms: codes, quantizer. A quantizer: columns,
-parts, columns of a part, of the last part (int32), 256 centroids of each part (float32).
+row). Then the matrix of words and buckets, and the matrix of labels, each: is it quantized (bool), rows and
+columns (int64), numbers (float32). A quantized one has instead: are norms separate (bool), rows and columns
+(int64), number of codes (int32), codes (uint8), quantizer; and of norms: codes, quantizer. A quantizer:
+columns, parts, columns of a part, of the last part (int32), 256 centroids of each part (float32).
 
 Large files are mapped, so that the workers of a machine share one copy in memory.
 """
@@ -192,6 +192,8 @@ def _read_entries(
     file: _Reader, entries: int, num_words: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], list[int]]:
     """Return where the bytes of each entry start and end, and the counts of the labels."""
+    # An entry is its bytes, a zero byte, a count (int64) and a kind (int8: 0 for a word, 1 for a label):
+    # 10 bytes after the end.
     ends = np.fromiter(_entry_ends(file, entries), np.int64)
     if len(ends) < entries or ends[-1] + 10 > len(file.data):
         raise DamagedModelError("the fastText model is truncated")
@@ -233,7 +235,7 @@ def _read_kept_buckets(file: _Reader, num_kept: int, num_buckets: int) -> dict[i
 def _read_vectors(
     file: _Reader, settings: _Settings, num_words: int, kept: dict[int, int] | None
 ) -> Vectors:
-    """Read the vectors of words and buckets; those of kept buckets are put in their order."""
+    """Read the vectors of words and buckets; kept buckets are put in their order."""
     none = Vectors(
         dense=_frozen(np.zeros(0, np.uint8)),
         codes=_frozen(np.zeros((0, 1), np.uint8)),
@@ -253,13 +255,16 @@ def _read_vectors(
     order = num_words + np.array(
         [kept[bucket] for bucket in sorted(kept)] if kept else [], np.int64
     )
+    # The matrix must have all rows that kept buckets name, or else a row for every bucket.
     least = int(order.max(initial=num_words - 1)) + 1
     if kept is None:
         least += settings.num_buckets
     _check_shape(len(codes), settings.dimension, least, settings.dimension)
     if kept is not None:
+        # In the order of their buckets, so that a rank in a bitmap finds the row of a bucket.
         codes = np.concatenate([codes[:num_words], codes[order]])
         norms = np.concatenate([norms[:num_words], norms[order]]) if len(norms) else norms
+    # Sums of floats are faster than sums of centroids, so small models are decoded.
     if 4 * len(codes) * settings.dimension >= _MAPPED_BYTES:
         return none._replace(
             codes=_frozen(codes), norms=_frozen(norms), centroids=_frozen(centroids)
@@ -306,6 +311,7 @@ def _read_quantizer(file: _Reader, dimension: int) -> NDArray[np.float32]:
     columns, parts, size, last = file.unpack("4i")
     fits = columns == dimension and size > 0 < last <= size and (parts - 1) * size + last == columns
     _check(fits, f"its quantizer has {parts} parts of {size} and {last} columns for {dimension}")
+    # A single part has the size of the last one; the size that the file gives may be larger.
     size = size if parts > 1 else last
     flat = file.floats(columns * _CENTROIDS)
     centroids = np.zeros((parts, _CENTROIDS, size), np.float32)
@@ -330,6 +336,8 @@ def _decode(
 
 def _index_buckets(kept: list[int], num_buckets: int) -> NDArray[np.int64]:
     """Return for each 64 buckets a bit for those that were kept, and the number of those before."""
+    # Buckets 3, 70 and 71 of 128: block 0 has bit 3 and 0 before it, block 1 has bits 6 and 7 and 1
+    # before.
     blocks = np.zeros((num_buckets // 64 + 1, 2), np.int64)
     buckets = np.array(kept, np.uint64)
     bits = np.zeros(len(blocks), np.uint64)
@@ -341,6 +349,8 @@ def _index_buckets(kept: list[int], num_buckets: int) -> NDArray[np.int64]:
 
 def _filter(numbers: NDArray[Any], bits: int) -> NDArray[np.int64]:
     """Return a table by the low bits of a number, at least ``bits`` of each, that excludes most others."""
+    # With 8 bits for each number, at most an eighth of the table is set: it excludes at least 7 of 8
+    # others.
     size = max(64, 1 << (bits * len(numbers)).bit_length())
     table = np.zeros(size, np.bool_)
     table[numbers & (size - 1)] = True
@@ -357,6 +367,7 @@ def _index(data: _Bytes, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> 
     )
     ids = np.argsort(hashes, kind="stable").astype(np.int32)
     hashes = hashes[ids]
+    # The top bits of a hash, about as many values as entries, lead to a range of about one entry.
     shift = 32 - len(ids).bit_length()
     firsts = np.searchsorted(hashes >> np.uint32(shift), np.arange((1 << (32 - shift)) + 1))
     return Vocabulary(
@@ -376,6 +387,8 @@ def _hash_entries(
 ) -> NDArray[np.uint32]:
     """Return ``hash_key`` of each entry."""
     columns = np.arange(KEY_BYTES)
+    # A key has the first bytes of an entry, zeros after its end. Bytes beyond it are read from index 0,
+    # since the entry may be at the end of the file.
     inside = columns < (ends - starts)[:, None]
     keys = np.where(inside, data[np.where(inside, starts[:, None] + columns, 0)], 0)
     mixed = (keys.astype(np.uint8).view(np.uint64) * np.array(FACTORS)).sum(axis=1)

@@ -65,7 +65,7 @@ class FastTextModel:
     ) -> list[pa.Array]:
         """Return the probabilities of each label, 0 to 1, of texts whose lines are joined by spaces.
 
-        They are null for a null text, and for one in which the model knows nothing.
+        Scores are null for a null text, and for a text in which the model knows nothing.
         """
         sums, counts = self._sum(column, max_chars, lines=True)
         rows = [self.rows[self.full_label(label)] for label in labels]

@@ -181,7 +181,7 @@ def _in_memory_file() -> int:
 
 
 def _close(process: subprocess.Popen[bytes], files: list[int], owner: int) -> None:
-    """End a child process, unless this process is a fork of the one that started it."""
+    """End a child process, unless this process is a fork of the process that started it."""
     if process.stdin is None or process.stdout is None or os.getpid() != owner:
         return
     for file in files:

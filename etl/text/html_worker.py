@@ -106,7 +106,7 @@ def mark_lone_characters(page: str) -> str:
 
 @contextmanager
 def limit_time(seconds: float) -> Iterator[Callable[[], None]]:
-    """End this process if the block takes more CPU time, or ten times that of wall time.
+    """End this process if the block takes more CPU time, or ten times as much wall time.
 
     Gives a function that restarts both timers.
     """

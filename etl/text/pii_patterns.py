@@ -27,7 +27,7 @@ _MIN_LARGEST_OCTET: Final = 32
 
 Chosen here: one address in 4,096 has no such number. In 570 MB of German law and software manuals, 5,450
 strings have the format and 6 % of them such a number; the others are sections, versions and object
-identifiers. An address that ends in .0.0.0 is that of a network, or the version of a browser.
+identifiers. An address that ends in .0.0.0 is a network's, or the version of a browser.
 """
 
 _OBJECT_IDENTIFIERS: Final = (ip_network("2.5.4.0/24"), ip_network("2.5.29.0/24"))

@@ -1,6 +1,6 @@
 """Find the words of Chinese, Japanese and Korean text with dictionaries: the extra ``segmenters``.
 
-The libraries are those of datatrove 0.10.1, with the same settings: jieba for Chinese (MIT licence, 0.4 MB of
+The libraries are as in datatrove 0.10.1, with the same settings: jieba for Chinese (MIT licence, 0.4 MB of
 text per second), SudachiPy with its dictionary ``core`` in mode A for Japanese (Apache-2.0, 1 MB/s) and Kiwi
 with its model ``sbg`` for Korean (LGPL-3.0, 0.07 MB/s). Their versions are part of the identity of a stage.
 

@@ -71,7 +71,7 @@ def normalize_urls(urls: pl.Series) -> pl.Series:
 
 
 def _fill(results: pl.Series, urls: pl.Series, function: Callable[[str], str | None]) -> pl.Series:
-    """Return the results, with those of a function for the URLs that have none."""
+    """Return the results, computed by a function for the URLs that have none."""
     rows = (results.is_null() & urls.is_not_null()).arg_true()
     values = [function(url) for url in urls.gather(rows).to_list()]
     return results.scatter(rows, pl.Series(values, dtype=pl.String)).alias(urls.name)

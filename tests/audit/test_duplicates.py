@@ -201,7 +201,7 @@ def test_a_lake_without_a_table_of_duplicates_is_refused(made: Recipe, place: UP
     ],
 )
 def test_a_wrong_keeper_is_found(made: Recipe, kind: str, problem: str, place: UPath) -> None:
-    """A document is cut in favour of one that is itself left out."""
+    """A document is cut in favour of a document that is itself left out."""
     lake = made.model_copy(update={"lake": str(copy(made.lake, place / "lake"))})
     bad = next(row for row in rows(lake.lake, "duplicates") if row["kind"] == kind)
 

@@ -1,4 +1,4 @@
-"""Verdicts replayed from stored columns equal those of a run with the other settings."""
+"""Verdicts replayed from stored columns equal the verdicts of a run with the other settings."""
 
 from pathlib import Path
 from typing import Literal

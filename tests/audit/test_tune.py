@@ -1,4 +1,4 @@
-"""The counts of `etl tune` equal those of a run with the other settings."""
+"""The counts of `etl tune` equal the counts of a run with the other settings."""
 
 import ast
 import inspect

@@ -282,7 +282,7 @@ def test_damaged_keys_are_found(lake: Recipe) -> None:
 
 
 def what_with(problems: set[tuple[str, str]], part: str) -> str:
-    """Return the description that contains a text, or one that equals no problem."""
+    """Return the description that contains a text, or a text that equals no problem."""
     return next((what for _, what in problems if part in what), f"no problem contains: {part}")
 
 

@@ -29,7 +29,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Send the faults of a process of pytest-xdist to the one that reports."""
+    """Send the faults of a process of pytest-xdist to the reporting process."""
     faults = session.config.stash[_FAULTS]
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["faults"] = dict(faults)
@@ -37,7 +37,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Add the faults of a process of pytest-xdist; one that crashed has sent none."""
+    """Add the faults of a process of pytest-xdist; a crashed process has sent none."""
     sent: dict[str, int] = getattr(node, "workeroutput", {}).get("faults", {})
     node.config.stash[_FAULTS].update(sent)
 
@@ -60,7 +60,7 @@ def faults(pytestconfig: pytest.Config) -> Counter[str]:
 
 @pytest.fixture(scope="session")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Driver, Driver]]:
-    """Two driver processes, for all tests; one that fails leaves them paused or dead."""
+    """Two driver processes, for all tests; a test that fails leaves them paused or dead."""
     with drivers(tmp_path_factory.mktemp("drivers")) as both:
         yield both
 

@@ -71,7 +71,7 @@ def restore_twice(table: DeltaTable, rng: random.Random) -> None:
 
 
 def vacuum(table: DeltaTable, _: random.Random) -> None:
-    """Delete all files that the newest version does not need, and those of running jobs."""
+    """Delete all files that the newest version does not need, also files of running jobs."""
     table.vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
 
 

@@ -88,7 +88,7 @@ def check_releases(site: SmallSite) -> None:
 def check_complete(site: SmallSite, ids: Sequence[str] | None = None) -> None:
     """Check that a lake holds exactly the rows of its input files, and each text once.
 
-    ``ids`` are those of the rows, if the addresses that they must have are unknown.
+    ``ids`` are the rows' ids, if the addresses that they must have are unknown.
     """
     assert not make_plan(site.recipe).has_work()
     check_sound(site)

@@ -1,9 +1,9 @@
 """A driver process whose storage operations are numbered, so that a test can pause it before any of them.
 
-The driver computes on a Dask worker in its own process. Two threads call the store: the driver's own, and the
-one that runs the tasks of the worker; the operations of each are numbered separately, from 0 in every job.
-Operations in further threads, which read or check many files at once, are not numbered: the thread that
-waits for them cannot be paused either.
+The driver computes on a Dask worker in its own process. Two threads call the store: the driver's own, and
+the thread that runs the tasks of the worker; the operations of each are numbered separately, from 0 in
+every job. Operations in further threads, which read or check many files at once, are not numbered: the
+thread that waits for them cannot be paused either.
 """
 
 import functools
@@ -74,7 +74,7 @@ class Job:
     kind: Kind
     recipe: Path
     stop: Stop | None = None
-    lifetime_s: float | None = None  # of leases; None: as long as those of other jobs
+    lifetime_s: float | None = None  # of leases; None: as long as leases of other jobs
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Ended:
 
 
 class Operations:
-    """Numbers the storage operations of a process, and pauses before the one that the test names."""
+    """Numbers the storage operations of a process, and pauses before the operation that the test names."""
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe

@@ -1,6 +1,6 @@
 """The processes of a chaos case: a Dask scheduler, its workers, and the driver of the job.
 
-They are forked from a server that has imported all modules, so that they start quickly. They end with the
+All are forked from a server that has imported all modules, so that they start quickly. All end with the
 process of the test.
 """
 

@@ -6,4 +6,4 @@ import pytest
 
 _SEEDS = [int(os.environ["CHAOS_SEED"])] if os.environ.get("CHAOS_SEED") else range(3, 203)
 MANY = [pytest.param(seed, marks=pytest.mark.chaos) for seed in _SEEDS]
-"""Those of tests that take a few seconds each, or the one of ``make chaos SEED=123``."""
+"""The seeds of tests that take a few seconds each, or the one of ``make chaos SEED=123``."""

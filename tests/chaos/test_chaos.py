@@ -1,8 +1,8 @@
 """Whatever fails at any moment, repeating the job until it is done gives the result of an undisturbed run.
 
-A case has four faults, one for each input file: see ``schedule``. A dozen faults always run, those of a
-failing store with ``make test-slow``, many more with ``make chaos``, and those of one seed with ``make chaos
-SEED=123``. A seed determines the faults and the number of files written before each, but not the
+A case has four faults, one for each input file: see ``schedule``. A dozen faults always run, faults of a
+failing store with ``make test-slow``, many more with ``make chaos``, and the faults of one seed with ``make
+chaos SEED=123``. A seed determines the faults and the number of files written before each, but not the
 interleaving of the processes.
 """
 

@@ -1,6 +1,6 @@
 """After a power failure, no log refers to a file that is missing or short, and a run continues.
 
-The recorded tests run everywhere: they check the order in which a run syncs, creates and names files. Those
+The recorded tests run everywhere: they check the order in which a run syncs, creates and names files. Tests
 with a disk lose what has not reached it; they need root, loop devices and ext4.
 """
 
@@ -241,7 +241,7 @@ class Order:
             self._new.add(target)
 
     def is_durable(self, path: Path) -> bool:
-        """Return whether the content of a file, its name and those of its folders are on the disk."""
+        """Return whether the content of a file, its name and the names of its folders are on the disk."""
         folders = [folder for folder in path.parents if folder in self._folders]
         return path in self._synced and self._named.issuperset([path, *folders])
 

@@ -1,8 +1,8 @@
 """A vacuum overlaps the jobs that make files needed again, or is stopped while they run: nothing is lost.
 
-The lake is hours old, and has files that no version of the last hour needs: those of replaced rows, which a
-release of an old version needs, and those of rows that another engine has removed, which a repair adds again.
-The input file of these rows is gone, so that no run can read them again.
+The lake is hours old, and has files that no version of the last hour needs: files of replaced rows, which a
+release of an old version needs, and files of rows that another engine has removed, which a repair adds
+again. The input file of these rows is gone, so that no run can read them again.
 """
 
 import random
@@ -107,7 +107,7 @@ def start(small: SmallSite, rng: random.Random, *, is_changed: bool) -> None:
 
 
 def check_kept(small: SmallSite, driver: Driver) -> None:
-    """Check that all releases and all rows are there, those of the deleted file included."""
+    """Check that all releases and all rows are there, including rows of the deleted file."""
     check_releases(small)
     settle(small, driver)
     check_complete(small, _IDS)

@@ -1,6 +1,6 @@
 """Small contents of input files with many duplicates in and across files, and edits of them.
 
-A text is a member of a family: two texts of one family differ by at most one word, those of two families by
+A text is a member of a family: two texts of one family differ by at most one word, texts of two families by
 nearly all of them. So the groups of duplicates of any rows are known without comparing texts.
 """
 

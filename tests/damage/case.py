@@ -5,11 +5,11 @@ The expected outcome of each case:
 1. ``etl verify`` finds the damage, or the lake has the content and the past of the undamaged one, or only
    the newest versions are missing, as if a run had been stopped: that is unfinished work, not a problem.
 2. ``etl repair --yes`` repairs it, or its output or that of ``etl verify`` names one command that does.
-3. After a run, ``etl verify`` finds nothing, and the rows are those of the undisturbed lake; after a rebuild
-   they may be those of a single run over all input files. A release has its rows, or its loss was reported.
-   If rows of the compacted Delta table or of a moved file are read again, they have other addresses and
-   another arrival: then the documents are the same, and the decisions are those that ``etl verify`` accepts.
-   ``tokens_shuffled`` has these rows after a shuffle, which follows each run.
+3. After a run, ``etl verify`` finds nothing, and the rows equal the rows of the undisturbed lake, or after
+   a rebuild the rows of a single run over all input files. A release has its rows, or its loss was
+   reported. If rows of the compacted Delta table or of a moved file are read again, they have other
+   addresses and another arrival: then the documents are the same, and the decisions are those that ``etl
+   verify`` accepts. ``tokens_shuffled`` has these rows after a shuffle, which follows each run.
 4. Another run has nothing to do.
 
 No command raises anything but our own errors.

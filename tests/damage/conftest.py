@@ -79,7 +79,7 @@ def seed() -> int:
 def lakes(
     client: Client, tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory, seed: int
 ) -> Lakes:
-    """The lakes to copy and damage; those of odd seeds have cut paragraphs, and take longer."""
+    """The lakes to copy and damage; lakes of odd seeds have cut paragraphs, and take longer."""
     folder = tmp_path_factory.mktemp("lakes")
     return make_lakes(folder, client, tiny_tokenizer, cuts=seed % 2 == 1)
 

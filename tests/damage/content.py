@@ -97,7 +97,7 @@ def read_past(lake: Path) -> Past:
 
 
 def _read_release(lake: Path, release: releases.Release) -> dict[str, list[Row]]:
-    """Return the rows of a release; those of a table that cannot be read any more are missing."""
+    """Return the rows of a release; rows of a table that cannot be read any more are missing."""
     tables: dict[str, list[Row]] = {}
     for name, version in release.versions.items():
         try:

@@ -189,7 +189,7 @@ def _text(family: int, variant: int, own: float) -> str:
 
 
 def _write_increment(folder: Path, increment: int) -> None:
-    """Write the input files of an increment; those of later ones sort before those of earlier ones."""
+    """Write the input files of an increment; files of later increments sort before files of earlier ones."""
     raw, table = folder / "raw", folder / "table"
     raw.mkdir(exist_ok=True)
     if increment == 1:

@@ -1,4 +1,4 @@
-"""Decisions that are made again: after some were lost, they are those of the first time."""
+"""Decisions that are made again: after some were lost, they equal the decisions of the first time."""
 
 import random
 import shutil

@@ -76,7 +76,7 @@ def key_files(url: str, keys: Sequence[Key], *, kind: int = 0, ranges: int = 1) 
 def test_matching_keys_are_those_of_a_naive_search(
     new_place: NewPlace, runs: list[list[Key]], wanted: list[int], ranges: int
 ) -> None:
-    """Keys are in several runs, files and row groups; those of a removed data file are left out."""
+    """Keys are in several runs, files and row groups; keys of a removed data file are left out."""
     url = str(new_place("keys"))
     files = [
         NumberedFile(7 - k, "", f"{k}.parquet", 9, True, True, (), keyed=("exact",))

@@ -41,7 +41,7 @@ def other(client: Client, new_place: NewPlace) -> Recipe:
 
 
 def mine(folder: UPath, *stages: Any) -> Recipe:
-    """Write six documents: equal to, similar to and unlike those of the other lake, and two copies."""
+    """Write six documents: equal to, similar to and unlike documents of the other lake, and two copies."""
     records = [
         record("equal", words(0)),
         record("similar", ["New", *words(1)[1:]]),

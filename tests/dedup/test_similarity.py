@@ -79,7 +79,7 @@ def naive(texts: list[str], pairs: pd.DataFrame, stage: DedupMinhash) -> Similar
 
 
 def keepers(similar: Similar) -> dict[int, tuple[int, float]]:
-    """Keep each document, in order, unless it is similar to one that is kept."""
+    """Keep each document, in order, unless it is similar to a kept document."""
     chosen: dict[int, tuple[int, float]] = {}
     for document in sorted({worse for _, worse in similar}):
         better = sorted(b for b, w in similar if w == document and b not in chosen)
@@ -93,7 +93,7 @@ def keepers(similar: Similar) -> dict[int, tuple[int, float]]:
 def test_decisions_are_those_of_all_pairs_for_any_grouping(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: int, files: int, parts: int
 ) -> None:
-    """``files`` are those of a bucket, ``words`` the most that a task holds at once."""
+    """``files`` are the files of a bucket, ``words`` the most that a task holds at once."""
     monkeypatch.setattr(similarity, "WORDS_AT_ONCE", words)
     monkeypatch.setattr(similarity, "FILES_PER_BUCKET", files)
     stage = DedupMinhash(bands=28, rows=4, min_similarity=_LIMIT)
@@ -132,7 +132,7 @@ def test_pairs_far_above_the_limit_are_accepted_without_their_texts(tmp_path: Pa
 
 
 def test_no_real_document_is_removed_for_one_below_the_limit(tmp_path: Path, data: Any) -> None:
-    """The documents are those of known pairs near the limit."""
+    """The documents form known pairs near the limit."""
     known = pl.read_parquet(data / "docs" / "near_dup_pairs.parquet")
     one, other, value = known.columns[:3]
     near = known.filter(pl.col(value).is_between(0.75, 0.85)).head(150)

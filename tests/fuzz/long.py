@@ -97,7 +97,7 @@ def _reload() -> None:
 
 
 def _mutate(target: str, seconds: float) -> None:
-    """Run random edits of the known inputs, with limits of memory and time like those of atheris."""
+    """Run random edits of the known inputs, with limits of memory and time like atheris's."""
     resource.setrlimit(resource.RLIMIT_DATA, (MAX_MB << 20, resource.RLIM_INFINITY))
     rng = random.Random(time.time_ns())
     known = targets.seeds(target) + [path.read_bytes() for path in (KEPT / target).glob("*")]

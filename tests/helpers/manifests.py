@@ -54,7 +54,7 @@ def is_of_dask(item: dict[str, Any]) -> bool:
 
 
 def strict(schema: Any) -> Any:
-    """Return a schema of a custom resource as one that JSON Schema understands, without unknown keys."""
+    """Return a schema of a custom resource as a schema that JSON Schema understands, without unknown keys."""
     if isinstance(schema, list):
         return [strict(item) for item in schema]
     if not isinstance(schema, dict):

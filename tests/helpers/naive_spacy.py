@@ -182,7 +182,8 @@ def middle(chunk: str, language: str) -> list[str]:
 
 
 def joined(parts: list[str], language: str) -> list[str]:
-    """Join neighbours that are a special: the longest, then the first. Those not joined block others too."""
+    """Join neighbours that are a special: the longest, then the first. Specials that are not joined block
+    others too."""
     spans = sorted(
         (a - b, a, b)
         for a in range(len(parts))

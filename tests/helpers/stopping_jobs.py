@@ -82,7 +82,7 @@ class StoppingJobs:
 
 
 def shorten_leases() -> None:
-    """Let the leases of this process be valid for ``SHORT``, and let it count those of others so."""
+    """Let the leases of this process be valid for ``SHORT``, and let it count the leases of others so."""
     leases.LIFETIME = SHORT  # type: ignore[misc]
     leases._COMMIT_TIME = timedelta(seconds=0.5)
     leases._RENEW_SECONDS = 0.1
@@ -124,7 +124,7 @@ def _fork(job: str, lake: str, stop: int, *, is_short: bool) -> tuple[int, int]:
 
 
 def _stop_before(stop: int) -> None:
-    """Count the storage operations of all threads but the one that renews the lease."""
+    """Count the storage operations of all threads but the thread that renews the lease."""
     lock, count = threading.Lock(), iter(range(1 << 30))
     for name in _COUNTED:
         setattr(storage, name, _counted(getattr(storage, name), lock, count, stop))

@@ -82,7 +82,7 @@ def make_lake(folder: UPath, shape: Shape, *, framed: bool = False, **options: A
     """Create a lake whose token table has this shape; file i of it is ``i.parquet``, in table order.
 
     ``framed`` documents have 1 as their first token and 0 as their last one instead of their numbers.
-    Pages are tiny, so row groups have many; ``options`` are those of pq.ParquetWriter.
+    Pages are tiny, so row groups have many; ``options`` are as in pq.ParquetWriter.
     """
     options = {"use_dictionary": False, "data_page_size": 64, "write_batch_size": 2, **options}
     lake = folder / "lake"
@@ -182,7 +182,7 @@ def expected_rows(dataset: TokenDataset, shape: Shape, epoch: int = 0) -> list[l
 
 
 def merged(ranks: Sequence[Sequence[Any]], order: Sequence[Any], batch_size: int = 1) -> list[Any]:
-    """Return the rows of all ranks step by step, those of a step in the order of the plan.
+    """Return the rows of all ranks step by step, the rows of a step in the order of the plan.
 
     The rows of a rank in a step must be in that order, too.
     """

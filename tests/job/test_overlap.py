@@ -67,7 +67,7 @@ def has_b(_run: object, results: Sequence[WorkResult], *_: object) -> bool:
 
 
 def check(recipe: Recipe, client: Client, texts: list[str]) -> None:
-    """Finish the work; the lake must equal one that a single run fills, and hold these texts."""
+    """Finish the work; the lake must equal a lake that a single run fills, and hold these texts."""
     run(recipe, cluster=client, replace_changed=True)
     assert not make_plan(recipe).has_work()
     assert verify(str(recipe.lake)) == []

@@ -269,7 +269,7 @@ def test_a_local_cluster_leaves_no_copies(tmp_path: Path, mine: Path) -> None:
 def test_a_worker_that_cannot_run_the_code_stops_the_run_and_quarantines_nothing(
     tmp_path: Path,
 ) -> None:
-    """The only worker is replaced by one that lacks a library."""
+    """The only worker is replaced by a worker that lacks a library."""
     mark, code = tmp_path / "mark", tmp_path / "mine" / "needs_mark.py"
     code.parent.mkdir()
     code.write_text(

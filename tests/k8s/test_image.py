@@ -74,7 +74,7 @@ def image_root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     run("buildah", "add", container, base, "/")
     run("buildah", "commit", "--rm", container, "tokenlake-base:test")
     base.unlink()
-    certificates = "/etc/ssl/certs"  # also those of a proxy
+    certificates = "/etc/ssl/certs"  # also certificates of a proxy
     run(
         *("buildah", "bud", "--isolation", "chroot", "--network", "host", "--layers"),
         *(

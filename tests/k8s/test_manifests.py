@@ -72,7 +72,7 @@ def test_resources_of_dask_are_valid(folder: str, of_dask: dict[str, Any]) -> No
 @pytest.mark.parametrize("version", KUBERNETES)
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_pods_of_the_operator_are_valid(folder: str, version: str) -> None:
-    """The schemas of Dask's resources know fewer rules than those of Kubernetes."""
+    """The schemas of Dask's resources know fewer rules than the schemas of Kubernetes."""
     validator = pytest.importorskip("kubernetes_validate", reason="it holds Kubernetes' schemas")
     for pod in pods(folder):
         metadata = {"name": pod.name, "labels": pod.labels}

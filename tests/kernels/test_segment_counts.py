@@ -1,4 +1,4 @@
-"""Counts of lines: they add up to those of the text, also of what C4 leaves of it."""
+"""Counts of lines: they add up to the counts of the text, also of what C4 leaves of it."""
 
 from functools import partial
 

@@ -107,7 +107,7 @@ def test_skipped_pairs_do_not_change_the_keepers(graph, limit, rng, undecided):
 
 
 def keepers(size: int, similar: dict[tuple[int, int], float]) -> dict[int, int]:
-    """Keep each document, in order, unless it is similar to one that is kept."""
+    """Keep each document, in order, unless it is similar to a kept document."""
     chosen: dict[int, int] = {}
     for k in range(size):
         better = [b for b in range(k) if b not in chosen and (b, k) in similar]

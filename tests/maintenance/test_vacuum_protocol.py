@@ -78,7 +78,7 @@ class Lake:
         shutil.copytree(self._source, self.url)
 
     def tables(self) -> Iterator[Table]:
-        """Yield the newest version of each table, and those of all releases."""
+        """Yield the newest version of each table, and the versions of all releases."""
         for name in SPECS:
             if Table.exists(url := storage.join(self.url, name)):
                 yield Table.open(url)

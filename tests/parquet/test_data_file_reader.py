@@ -48,7 +48,7 @@ def write(folder: Path) -> DataFile:
 
 
 def flip(path: Path, value: bytes) -> None:
-    """Change a stored value, but not to one that could not be stored."""
+    """Change a stored value, but not to a value that could not be stored."""
     content = path.read_bytes()
     assert content.count(value) == 1
     path.write_bytes(content.replace(value, value[:-1] + b"?"))

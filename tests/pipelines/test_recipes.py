@@ -64,7 +64,7 @@ def test_a_shipped_recipe_runs_on_every_crawl_format(name, crawl, client: Client
 
 
 def test_the_published_values_are_the_defaults() -> None:
-    """A filter without settings equals the one that the recipe spells out."""
+    """A filter without settings equals the filter that the recipe spells out."""
     for name in ("c4", "fineweb", "gopher"):
         for stage in Recipe.load(name, settings=["source.path=a"]).documents_stages:
             if stage.kind in ("gopher_quality", "gopher_repetition", "fineweb_quality"):

@@ -106,7 +106,7 @@ def test_the_row_of_the_damage_says_where_it_is_and_what_is_lost(tmp_path: Path)
     "name", ["a.jsonl.gz", "a.json.gz", "a.csv.gz", "a.tsv.zst", "a.jsonl.zst"]
 )
 def test_a_truncated_file_has_the_rows_before_its_end(tmp_path: Path, name: str) -> None:
-    """Of each length, the rows are a prefix and one more, and those of a longer file are not fewer."""
+    """Of each length, the rows are a prefix and one more, and a longer file does not have fewer."""
     compress = gzip.compress if name.endswith("gz") else zstandard.compress
     packed = compress(_CONTENTS[name])
     path = tmp_path / name

@@ -48,7 +48,7 @@ def test_the_extension_determines_the_format(name: Format) -> None:
 
 @pytest.mark.parametrize("name", [name for name in FORMATS if FORMATS[name].EXTENSIONS])
 def test_the_pieces_of_a_file_have_its_rows(tmp_path: Path, name: Format) -> None:
-    """The rows, and their numbers, are those of the file in one piece; each piece can be counted."""
+    """The rows, and their numbers, are as in the file in one piece; each piece can be counted."""
     for index, content in enumerate(targets.seeds(name)):
         path = tmp_path / f"{index}{FORMATS[name].EXTENSIONS[0]}"
         path.write_bytes(content)

@@ -1,7 +1,7 @@
 """Golden files, one per stage: documents below, at and above its thresholds, and the expected rows.
 
 A document's ``text`` is a string or a list of [piece, repetitions]. It may have an ``id``, a ``url`` and a
-``media_type``. Its ``stages`` replace those of the file. With ``"extra": "segmenters"`` it is skipped where
+``media_type``. Its ``stages`` replace the file's. With ``"extra": "segmenters"`` it is skipped where
 these packages are not installed. ``expect`` gives columns of ``documents`` and of ``tokens``.
 """
 

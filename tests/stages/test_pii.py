@@ -1,4 +1,4 @@
-"""Personal data: masking is complete and exact, and counts of rejected texts are those of masking."""
+"""Personal data: masking is complete and exact, and counts of rejected texts equal the counts of masking."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The ids are those of ``tokenizers`` for any text and file, with gigatoken and without it."""
+"""The ids equal the ids of ``tokenizers`` for any text and file, with gigatoken and without it."""
 
 import json
 import os

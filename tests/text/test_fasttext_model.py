@@ -1,4 +1,4 @@
-"""Labels and probabilities of fastText models of all variants, compared with those of fastText."""
+"""Labels and probabilities of fastText models of all variants, compared with fastText's."""
 
 import re
 import shutil

@@ -37,7 +37,7 @@ class FunnelStep:
 
     @property
     def removed_tokens(self) -> int | None:
-        """The estimated tokens of these documents; None if those of a rule are unknown."""
+        """The estimated tokens of these documents; None if a rule's tokens are unknown."""
         tokens = [loss.tokens for loss in self.losses]
         return sum(n for n in tokens if n is not None) if None not in tokens else None
 
@@ -45,7 +45,7 @@ class FunnelStep:
 def funnel(
     documents: Documents, report: LakeReport, sample: PageSample, saved_tokens: int | None
 ) -> list[FunnelStep]:
-    """Return the steps of the filters in order, then that of deduplication if the lake has duplicates.
+    """Return the steps of the filters in order, then the step of deduplication if the lake has duplicates.
 
     ``saved_tokens`` are the tokens of documents that were left out as duplicates.
     """
@@ -62,7 +62,7 @@ def funnel(
 
 
 def _with_tokens(steps: Sequence[FunnelStep], tokens: int) -> list[FunnelStep]:
-    """Add the tokens left after each step: those of the lake, and those that later steps remove."""
+    """Add the tokens left after each step: the tokens of the lake, and all that later steps remove."""
     result = []
     for step in reversed(steps):
         result.append(replace(step, tokens=tokens or None))

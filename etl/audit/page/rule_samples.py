@@ -15,7 +15,7 @@ from etl.audit.shown_documents import Documents, ShownDocument
 PER_SIDE: Final = 3
 _MAX_RULES: Final = 30
 _UNREAD: Final = "source."  # reasons of records that could not be read
-_FILES: Final = 12  # data files whose texts are read before those of others; chosen here
+_FILES: Final = 12  # data files whose texts are read first; chosen here
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,7 @@ def rule_samples(
 
 
 def _nearest(rows: pl.DataFrame, limit: Limit | None) -> pl.DataFrame:
-    """Return the rows whose signal is nearest to a limit, or random ones; first those of a few files."""
+    """Return the rows whose signal is nearest to a limit, or random ones; a few files come first."""
     few = rows["path"].unique(maintain_order=True).head(_FILES)
     in_few = rows.filter(pl.col("path").is_in(few.implode()))
     rows = in_few if in_few.height >= PER_SIDE else rows

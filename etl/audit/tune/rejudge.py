@@ -22,7 +22,7 @@ _UNKEPT: Final = ("text", "content_hash", "verdict")
 _FIXED: Final = frozenset(schemas.documents([]).names) - {*_UNKEPT}
 _LANGUAGE: Final = frozenset({"lang", "lang_score"})
 KEPT: Final = 1 << 30
-"""The position of kept rows, after that of every stage."""
+"""The position of kept rows, after the positions of all stages."""
 _UNREADABLE: Final = 0  # the position of rows that could not be read
 
 

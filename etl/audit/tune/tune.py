@@ -1,9 +1,10 @@
 """Tune thresholds: count the documents that other settings would keep, without reading text.
 
 Each data file is read once, by columns, and the filters of its recipe are applied again with other settings
-(``replay``). The counts equal those of a run with these settings. Of exact duplicates, the first by address
-is kept, as in a new lake. Cost for a million documents with 28 signals: 3 s of CPU time, 1 s more per further
-value of a sweep, and 300 MB of memory; if the recipe deduplicates, 40 bytes more per kept document.
+(``replay``). The counts equal the counts of a run with these settings. Of exact duplicates, the first by
+address is kept, as in a new lake. Cost for a million documents with 28 signals: 3 s of CPU time, 1 s more
+per further value of a sweep, and 300 MB of memory; if the recipe deduplicates, 40 bytes more per kept
+document.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -79,7 +79,7 @@ class _DataFile:
     schema: pa.Schema
 
     def problems(self, *, quick: bool, vocab_size: int | None) -> Iterator[str]:
-        """Yield the problems of the file; one that cannot be opened has no further problems."""
+        """Yield the problems of the file; if it cannot be opened, this is the only problem."""
         uri = storage.join(self.url, self.entry["path"])
         size = storage.file_size(uri)
         if size is None:

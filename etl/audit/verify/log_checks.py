@@ -82,7 +82,7 @@ def check_logs(lake: str) -> Logs:
             logs.name(kind, version)
     for kind, version in _finished(lake).items():
         logs.name(kind, version)
-    # Those made from others come first: the versions that they name exist when the others are read.
+    # Tables made from others come first: the versions that they name exist when the others are read.
     for name in reversed(SPECS):
         _check_log(lake, name, logs)
     recipe = logs.recipe()

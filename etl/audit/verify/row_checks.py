@@ -113,6 +113,8 @@ def _groups(documents: Table, tokens: Table | None) -> list[_Group]:
         files += [(row["min.source"], row["max.source"], name, row) for row in rows]
     groups: list[_Group] = []
     for low, high, name, row in sorted(files, key=lambda entry: entry[:2]):
+        # A data file of several sources connects their groups: a document and its tokens are always in
+        # the same group, so that groups are checked one after another, in little memory.
         if not groups or low > groups[-1].high:
             groups.append(_Group(low, high))
         groups[-1].high = max(groups[-1].high, high)
@@ -143,6 +145,7 @@ def _check_duplicates(
     what = "whose keeper is not kept, or is a duplicate itself"
     yield from _missing("duplicates", keepers, unique, what)
     short = decided.filter(pl.col("kind") == schemas.SHORT)
+    # A unit is cut because an earlier document keeps it: that document must stay, too.
     remaining = unique.join(short, on=_ADDRESS, how="anti")
     cut_for = keepers.filter(STAYS).join(unique, on=_ADDRESS, how="semi")
     yield from _missing(

@@ -41,7 +41,7 @@ class _Sum:
 
 
 def check_shuffled(tokens: Ledger, table: Table) -> Iterator[Problem]:
-    """Yield a problem for files in another order, and for rows that are not those of ``tokens``.
+    """Yield a problem for files in another order, and for rows that differ from the rows of ``tokens``.
 
     Four small columns of both tables are read.
     """

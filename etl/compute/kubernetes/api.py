@@ -43,7 +43,7 @@ _GROUPS: Final = {
     plural: version.rpartition("/")[0] for version, plural in KINDS.values() if "/" in version
 }
 _TIMEOUT_SECONDS: Final = 10.0  # of one request
-_MAX_ITEMS: Final = 500  # of a list: problems of the first pods are those of all
+_MAX_ITEMS: Final = 500  # of a list: the first pods have the problems of all
 _VERBS: Final = {"POST": "create", "PATCH": "patch", "DELETE": "delete"}
 
 Result = TypeVar("Result")

@@ -55,11 +55,12 @@ class WorkerGroup(Settings):
 class ClusterFile(ClusterSettings):
     """A Dask cluster on Kubernetes.
 
-    ``workers`` is the number of on-demand workers, which do the shuffles; those of ``spot`` help to read and
-    to tokenize. ``max_workers`` limits `auto`. ``cpu`` and ``memory`` are of a worker, which has one thread.
-    After ``idle_timeout`` seconds without work, the operator deletes the cluster. ``environment`` is added to
-    the driver and the workers: variables of Tokenlake (TOKENLAKE_...), of regions, endpoints and threads.
-    Credentials are in the Secret ``tokenlake-s3``, other variables in the ConfigMap ``tokenlake-settings``.
+    ``workers`` is the number of on-demand workers, which do the shuffles; the workers of ``spot`` help to
+    read and to tokenize. ``max_workers`` limits `auto`. ``cpu`` and ``memory`` are of a worker, which has
+    one thread. After ``idle_timeout`` seconds without work, the operator deletes the cluster.
+    ``environment`` is added to the driver and the workers: variables of Tokenlake (TOKENLAKE_...), of
+    regions, endpoints and threads. Credentials are in the Secret ``tokenlake-s3``, other variables in the
+    ConfigMap ``tokenlake-settings``.
     """
 
     noun: ClassVar[str] = "cluster file"

@@ -33,7 +33,7 @@ class KubernetesClient(Client):
 
     @property
     def dashboard_link(self) -> str:
-        """The URL of the dashboard: that of its forwarded port, or of its Service."""
+        """The URL of the dashboard: of its forwarded port, or of its Service."""
         return self.tokenlake_dashboard
 
 

@@ -80,9 +80,9 @@ class DaskCluster:
         return self._find() is not None
 
     def create(self, sizes: Mapping[str, int], *, run: str | None = None) -> None:
-        """Create the cluster, or add workers to the one that exists; ``run`` is the run that will delete it.
+        """Create the cluster, or add workers to an existing cluster; ``run`` is the run that will delete it.
 
-        Workers are never removed: Dask's operator would choose those of any group.
+        Workers are never removed: Dask's operator would choose workers of any group.
         """
         outside = {} if _has_certificates() else _NEEDS_OUTSIDE
         self._api.require(_NEEDS | outside)
@@ -110,7 +110,7 @@ class DaskCluster:
         return created
 
     def add_group(self, group: str, workers: int) -> None:
-        """Create a group of workers, or add workers to the one that exists."""
+        """Create a group of workers, or add workers to an existing group."""
         resource = resources.worker_group(self._settings, group, workers)
         if self._api.create(resource) is None:
             self._add_workers(group, workers)

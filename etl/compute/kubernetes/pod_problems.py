@@ -31,7 +31,7 @@ _ROLE: Final = "dask.org/component"
 
 @dataclass(frozen=True, kw_only=True)
 class PodProblem:
-    """Why a pod does not start; one that is not fatal may end without a change."""
+    """Why a pod does not start; a problem that is not fatal may end without a change."""
 
     name: str  # of the object
     what: str
@@ -44,7 +44,7 @@ class PodProblem:
 def find_problems(
     pods: Sequence[Resource], events: Iterable[Resource], *, names: Names, since: str
 ) -> list[PodProblem]:
-    """Return the problems of pods, those of the scheduler first.
+    """Return the problems of pods, with the scheduler's problems first.
 
     The events of objects whose ``names`` match count; those before ``since``, a time of the API server, are
     of earlier objects with the same names.

@@ -8,7 +8,7 @@ The classes are the ``Word_Break`` values of Unicode's UAX #29, derived from the
 * a zero-width joiner binds any symbol after it, not only ``Extended_Pictographic``;
 * symbols composed of letters (circled, squared) and modifier symbols are symbols.
 
-They follow the Unicode version of the running Python (``unicodedata.unidata_version``). Two versions
+Classes follow the Unicode version of the running Python (``unicodedata.unidata_version``). Two versions
 differ only in newly assigned characters.
 """
 

@@ -71,11 +71,13 @@ def _clean(
         at, end = offsets[k], offsets[k + 1]
         while at < end:
             byte = data[at]
+            # Only these bytes begin a line end or a control character: all others are copied at once.
             if byte >= 0x20 and byte not in (0x7F, 0xC2, 0xE2, 0xEF):
                 out[size] = byte
                 size += 1
                 at += 1
                 continue
+            # A line end has up to three bytes (U+2028), and is not removed as a control character.
             line_end, after = next_line(data, at, min(at + 3, end))
             if line_end == at:
                 if line_ends:

@@ -40,7 +40,7 @@ def wrapping_multiply(one: int, other: int) -> int:
 
 @inner
 def fnv_step(key: int, number: int) -> int:
-    """Return the FNV-1a hash of a sequence from that of all but its last number, and the last number."""
+    """Return the FNV-1a hash of a sequence, given the hash of all but its last number, and that number."""
     return wrapping_multiply(key ^ number, _PRIME)
 
 

@@ -169,10 +169,10 @@ load_float: Final[Callable[[NDArray[np.uint8], int], float]] = intrinsic(_load_f
 add_floats: Final[Callable[[NDArray[np.float32], int, NDArray[Any], int], None]] = intrinsic(
     _add_floats
 )
-"""Add LANES numbers of the second array, float32 or their bytes, to those of the first."""
+"""Add LANES numbers of the second array, float32 or their bytes, to numbers of the first."""
 
 add_rows: Final[Callable[..., None]] = intrinsic(_add_rows)
-"""Add LANES numbers of each of some rows to those of an array, in a register.
+"""Add LANES numbers of each of some rows to numbers of an array, in a register.
 
 Pairs of an array and an offset: the sums (float32); the rows (float32), where the numbers of row 0 are; the
 rows to add (int32), which first. Then where these end, and the size of a row.

@@ -35,7 +35,7 @@ _IS_LOCAL: Final = _table(_DIGITS + _LETTERS + b"._%+-'")  # in the local part o
 _MAX_QUOTED: Final = 64  # bytes between the quotes of a local part (RFC 5321, 4.5.3.1.1)
 
 SPACED, UNSPACED = 1, 2
-"""Classes of letters: those of scripts with spaces between words, and the others (Han, Thai, Hangul ...).
+"""Classes of letters: of scripts with spaces between words, and of the others (Han, Thai, Hangul ...).
 
 In the others, a word before an address is not separated from it. Hangul has spaces, but also such suffixes.
 """
@@ -69,7 +69,7 @@ _IS_SEPARATOR: Final = _table(" /().-\u00a0\u202f\u2011".encode())  # between th
 
 
 class Candidates(NamedTuple):
-    """The bytes at which a match may begin; those of document ``k`` begin at ``first[k]``."""
+    """The bytes at which a match may begin; the bytes in document ``k`` begin at ``first[k]``."""
 
     starts: NDArray[np.int64]  # (m,)
     first: NDArray[np.int64]  # (n + 1,)
@@ -151,6 +151,8 @@ def _local_part(data: NDArray[np.uint8], letters: NDArray[np.uint8], begin: int,
         while lead > begin and data[lead] & 0xC0 == 0x80:
             lead -= 1
         point, _ = point_at(data, lead, start)
+        # Chinese and Thai have no space before an address, so a letter of such a script ends it on the
+        # left, unless the address itself is in that script.
         letter = letters[point] if point < len(letters) else 0
         last = letter if start == at else last
         if letter == 0 or (letter == UNSPACED and last != UNSPACED):
@@ -176,6 +178,7 @@ def _ip(data: NDArray[np.uint8], begin: int, at: int, end: int) -> int:
 
     Four numbers with dots between them (IPv4), or colons, six or more or two in a row (IPv6).
     """
+    # A trigger is a digit (IPv4) or a colon (IPv6).
     if data[at] != 0x3A:
         start, dots, digits = at, 0, 0
         while at < end and digits < 4:
@@ -189,6 +192,7 @@ def _ip(data: NDArray[np.uint8], begin: int, at: int, end: int) -> int:
                 return -1
             at += 1
         return -1
+    # The first group of an IPv6 address is before the first colon: up to four hexadecimal digits.
     start, colons, is_double = at, 0, False
     while start > begin and _is_hex(data[start - 1]):
         start -= 1
@@ -219,6 +223,7 @@ def _iban(data: NDArray[np.uint8], begin: int, at: int, end: int) -> int:
 def _has_digits(data: NDArray[np.uint8], at: int, end: int, least: int) -> bool:
     """Return whether at least ``least`` digits follow, with nothing but separators between them."""
     digits = 0
+    # A leading plus is not a separator.
     for k in range(at + (data[at] == 0x2B), min(at + _LONGEST, end)):
         if 48 <= data[k] <= 57:
             digits += 1

@@ -68,7 +68,7 @@ def replace_spans(texts: Texts, spans: Spans, *, mask: bytes) -> pa.Array:
 def build_strings(
     offsets: NDArray[np.int64], data: NDArray[np.uint8], valid: NDArray[np.bool_] | None
 ) -> pa.Array:
-    """Return the array with these buffers, like those of ``Texts`` but with offsets from 0.
+    """Return the array with these buffers, like an array of ``Texts`` but with offsets from 0.
 
     The type is string, or large_string if the data take 2 GiB or more; null for null.
     """

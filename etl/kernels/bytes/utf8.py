@@ -66,6 +66,8 @@ def point_at(data: NDArray[np.uint8], at: int, end: int) -> tuple[int, int]:
     lead = np.int64(data[at])
     if lead < 0x80:
         return lead, 1
+    # The lead byte gives the width, and 5, 4 or 3 bits; each further byte 6 more. ``ä`` is C3 A4: 0x03
+    # << 6 | 0x24 = 0xE4. A byte from 0x80 to 0xBF never leads.
     if lead < 0xE0:
         if lead >= 0xC0 and at + 2 <= end:
             return (lead & 0x1F) << 6 | np.int64(data[at + 1]) & 0x3F, 2

@@ -37,6 +37,7 @@ def _collapse(
         blank = False  # white space since the last character written
         while at < end:
             if not blank and at + SIZE <= len(data):
+                # Copy 64 bytes, and keep as many as need no change: the next step overwrites the rest.
                 plain = _collapsed(data, at, end)
                 copy_64(out, size, data, at)
                 if plain > 0:

@@ -72,6 +72,7 @@ def hash_ngrams(
         copy_replacing(lanes.codes, data, at - 1, rest - 1, _OPENING, _CLOSING)
     else:
         _load_part(data, at, stop, part, SIZE + _MAX_WIDTH * chars[1], lanes.codes)
+    # With n = 1, ``<`` and ``>`` alone would have to be left out, which only the slower path does.
     if chars[0] > 1 and _is_ascii(lanes.codes, min(rest, SIZE + chars[1])):
         return _hash_ascii(rest, chars, lanes, hashes, size)
     return _hash_wide(rest, part == 0, chars, lanes, hashes, size)
@@ -104,6 +105,8 @@ def _hash_ascii(
     rest: int, chars: tuple[int, int], lanes: NgramLanes, hashes: NDArray[np.uint32], size: int
 ) -> int:
     """Store the hashes of the n-grams of ``rest`` characters of one byte; only for n > 1."""
+    # Row n has the hashes of n bytes from each of LANES bytes on. A step extends all of them by a byte,
+    # so that the n-grams of a token are hashed side by side.
     least, most = chars
     for first in range(0, min(rest, SIZE), LANES):
         for n in range(1, most + 1):
@@ -111,6 +114,7 @@ def _hash_ascii(
             fnv_steps(lanes.hashes, row, lanes.hashes, row - LANES, lanes.codes, first + n - 1)
             copy_64(hashes, size, lanes.hashes, row)
             if n >= least:
+                # Lanes that would run past the end are overwritten by the next hashes.
                 size += min(max(rest - n + 1 - first, 0), LANES)
     return size
 
@@ -135,6 +139,8 @@ def _hash_wide(
             fnv_steps(lanes.hashes, row, lanes.hashes, row - LANES, lanes.codes, first + length - 1)
         while k < num_chars and starts[k] < first + LANES:
             start = starts[k]
+            # Characters may have several bytes: an n-gram is in the lane of its first byte, in the row
+            # of its length in bytes.
             lane = np.uint64(start - first)
             is_bracket = (k == 0 and opened) or start == rest - 1
             for n in range(2 if least == 1 and is_bracket else least, most + 1):

@@ -59,6 +59,8 @@ def huffman_tree(counts: list[int]) -> tuple[NDArray[np.int32], NDArray[np.int32
     label, node = num_labels - 1, num_labels
     for inner_node in range(num_labels, len(weights)):
         for side in range(2):
+            # Two queues: labels from the rarest on, and inner nodes, which are made in the order of
+            # their weights. The lightest of all is at the head of one of them.
             if label >= 0 and weights[label] < weights[node]:
                 child, label = label, label - 1
             else:
@@ -155,6 +157,7 @@ def _activate(values: NDArray[np.float32], output: Output) -> None:
         for z in range(output.num_labels):
             top = max(top, values[z])
         for z in range(output.num_labels):
+            # The greatest exponent is 0, so that nothing overflows.
             values[z] = math.exp(values[z] - top)
             total += values[z]
         for z in range(output.num_labels):
@@ -167,6 +170,7 @@ def _activate(values: NDArray[np.float32], output: Output) -> None:
         elif x > _TABLE_END:
             values[z] = 1
         elif not math.isnan(x):
+            # fastText's table: 512 steps from -8 to 8.
             values[z] = output.logistic[
                 np.int64((x + np.float32(8)) * np.float32(512) / np.float32(16))
             ]
@@ -210,11 +214,13 @@ def _best_leaf(
         side = 1 if right >= 0.5 else 0
         bound *= right if side else np.float32(1) - right
         node = output.children[node, side]
+    # The bound is a product in another order of rounding: visit nodes that are slightly below it, too.
     best, top = -1, bound * _SLACK
     stack[0], products[0], height = root, 1.0, 1
     while height:
         height -= 1
         node, product = stack[height], products[height]
+        # Products only shrink on the way down, so no label below is better.
         if product < top:
             continue
         if node < first:

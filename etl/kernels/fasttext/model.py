@@ -49,7 +49,7 @@ class Vocabulary(NamedTuple):
 
 
 class Vectors(NamedTuple):
-    """The vectors of words, then those of buckets: dense, or the codes of a product quantizer."""
+    """The vectors of words, then of buckets: dense, or the codes of a product quantizer."""
 
     dense: NDArray[
         np.uint8
@@ -91,8 +91,10 @@ def find_word(
 ) -> int:
     """Return the number of a word or label, or -1. Of equal entries, the last one counts, as in fastText."""
     found = -1
+    # Most words of real text are not in a small vocabulary: a table of bits excludes them with one read.
     if not table_bit(vocabulary.maybe, hashed):
         return found
+    # Entries are sorted by hash: the top bits lead to the few that may be equal.
     prefix = np.int64(hashed >> np.uint64(vocabulary.shift))
     for k in range(vocabulary.firsts[prefix], vocabulary.firsts[prefix + 1]):
         if np.uint64(vocabulary.hashes[k]) == hashed:

@@ -1,7 +1,7 @@
 """Sum the vectors of the words and n-grams of texts, as fastText does (Joulin et al. 2016, arXiv 1607.01759).
 
-A text is one line. Each token has a vector: that of the word, if the model knows it, plus those of the
-n-grams of characters of ``<token>``. Then follow the token ``</s>`` and the n-grams of tokens.
+A text is one line. Each token has a vector: the vector of the word, if the model knows it, plus the vectors
+of the n-grams of characters of ``<token>``. Then follow the token ``</s>`` and the n-grams of tokens.
 
 Most tokens occurred in the texts before, so a table keeps the vectors of recent ones: of real text, it has
 six to eight of ten. The vector of a token is always summed first, so that a result does not depend on what is
@@ -50,7 +50,7 @@ from etl.kernels.jit import inner, kernel
 NO_LIMIT: Final = 1 << 62
 """The value of ``max_chars`` for whole texts."""
 
-_COLLECTED: Final = 1024  # tokens, at most; n-grams, before those of the last token
+_COLLECTED: Final = 1024  # tokens, at most; n-grams, before the last token's
 _TOKEN_PRIME: Final = np.uint64(116049371)  # of fastText, for n-grams of tokens
 _PREFIX: Final = int.from_bytes(LABEL_PREFIX[:8].encode(), "little")
 _PREFIX_END: Final = ord(LABEL_PREFIX[8])
@@ -136,8 +136,11 @@ def _sum_all(
         at, end = offsets[text], cut(data, offsets[text], offsets[text + 1], max_chars)
         if lines:
             at, end = strip(data, at, end, classes)
+        # The slot after the last one belongs to the text: n-grams of tokens are added up there, since
+        # they are of this text only.
         empty_slot(table, last + 1)
         block, inside, num, num_tokens = at - SIZE, np.int64(0), 0, 0
+        # Long texts are collected in parts; ``</s>``, the token of slot ``last``, ends a text.
         while num == 0 or work.slots[num - 1] != last:
             num, block, inside = _collect_tokens(data, at, end, lines, block, inside, table, work)
             count, num_tokens, window = _sum_tokens(
@@ -167,6 +170,7 @@ def _collect_tokens(
         slot = last
         if start < end:
             slot = find_slot(load_key(data, start, stop, work.lanes.codes), last)
+            # A slot is a random place in memory. Up to 1,024 are requested before the first one is read.
             prefetch(table.rows, slot * ROW)
         work.starts[num], work.stops[num], work.slots[num] = start, stop, slot
         num += 1
@@ -187,12 +191,13 @@ def _sum_tokens(
 ) -> tuple[int, int, int]:
     """Add the vectors of the collected tokens and their n-grams.
 
-    Those that the table does not have are computed at the end of a window: after the last token, or before a
-    slot would be needed for another token. Return how many vectors were added, the number of tokens of the
-    text so far, and the next window.
+    Vectors that the table does not have are computed at the end of a window: after the last token, or
+    before a slot would be needed for another token. Return how many vectors were added, the number of
+    tokens of the text so far, and the next window.
     """
     last, total, first, size = last_slot(table), 0, 0, 0
     work.slots[num] = last + 1
+    # The text's own slot counts once, with the last token.
     num_slots = num + 1 if work.slots[num - 1] == last else num
     for k in range(num + 1):
         slot, is_known = np.int64(work.slots[k]), True
@@ -200,6 +205,9 @@ def _sum_tokens(
             start, stop = work.starts[k], work.stops[k]
             key = load_key(data, start, stop, work.lanes.codes)
             is_known = has_token(table.rows, slot, key, stop - start)
+        # The vectors of new tokens are summed together, at the end of a window, so that many n-grams are
+        # loaded at once. A window also ends before a slot in use would be overwritten: its vector is not
+        # added to the text yet.
         if k == num or (not is_known and table.rows[slot * ROW + USED] == window):
             add_ngrams(work.ngrams, size, model, table)
             end = num_slots if k == num else k
@@ -208,6 +216,7 @@ def _sum_tokens(
         if not is_known:
             size = _add_token(data, start, stop, key, slot, model, table, work, size)
         row = slot * ROW
+        # A window has a number, so that no slot needs to be cleared for the next one.
         table.rows[row + USED] = window
         if model.settings.max_tokens > 1 and k < num and table.rows[row + COUNT] != LABEL:
             size = _collect_token_ngrams(
@@ -252,6 +261,7 @@ def _add_token(
     is_label = word >= model.settings.num_words
     if word < 0:
         is_label = stop - at > 8 and key[0] == _PREFIX and data[at + 8] == _PREFIX_END
+    # A label in a text is not a word: fastText skips it.
     if is_label:
         rows[row + COUNT] = LABEL
         return size
@@ -261,6 +271,8 @@ def _add_token(
     if model.settings.max_chars == 0:
         return size
     chars = model.settings.min_chars, model.settings.max_chars
+    # The n-grams are of ``<token>``: two bytes more. A token of any length is read in parts, and the
+    # buffers hold the n-grams of one part more than ``_COLLECTED``.
     for part in range(0, stop - at + 2, SIZE):
         if size > _COLLECTED:
             add_ngrams(work.ngrams, size, model, table)
@@ -278,11 +290,13 @@ def _collect_token_ngrams(
 ) -> int:
     """Collect the n-grams that end with a token, for a slot, and return how many n-grams were collected.
 
-    The hash of an n-gram is a polynomial of those of its tokens.
+    The hash of an n-gram is a polynomial of the hashes of its tokens.
     """
     hashes, num_buckets = work.open_tokens, np.uint64(model.settings.num_buckets)
     # fastText keeps a hash as an int32, and extends its sign.
     signed = np.uint64(np.int64(np.int32(hashed)))
+    # hashes[n] has the n-gram of n + 1 tokens that ended before this one: each is extended by the token.
+    # From the longest down, since each reads the next shorter one.
     for n in range(min(num_tokens, model.settings.max_tokens - 1), 0, -1):
         hashes[n] = hashes[n - 1] * _TOKEN_PRIME + signed
         work.ngrams.hashes[size] = hashes[n] % num_buckets

@@ -1,7 +1,7 @@
 """The table of tokens that occurred, with the vector of each.
 
-A token has one slot, by a hash of its first 32 bytes, and replaces the one that was there. Longer tokens are
-not found again. Two more slots belong to ``</s>``, and to the n-grams of tokens of a text.
+A token has one slot, by a hash of its first 32 bytes, and replaces the token that was there. Longer tokens
+are not found again. Two more slots belong to ``</s>``, and to the n-grams of tokens of a text.
 """
 
 from functools import reduce
@@ -74,7 +74,7 @@ def vector_width(table: TokenTable) -> int:
 
 @inner
 def empty_slot(table: TokenTable, slot: int) -> None:
-    """Set the vector of a slot to that of no vectors."""
+    """Set the vector of a slot to zeros, the sum of no vectors."""
     width = vector_width(table)
     table.rows[slot * ROW + COUNT] = 0
     for z in range(slot * width, (slot + 1) * width, LANES):
@@ -94,6 +94,7 @@ def load_key(data: NDArray[np.uint8], at: int, stop: int, buffer: NDArray[np.uin
 @inner
 def find_slot(key: Key, last: int) -> int:
     """Return the slot of a token."""
+    # hash * slots / 2^32: a slot from a 32-bit hash without a division.
     return last if key[0] == EOS else np.int64(hash_key(key) * np.uint64(last) >> np.uint64(32))
 
 
@@ -101,6 +102,7 @@ def find_slot(key: Key, last: int) -> int:
 def has_token(rows: NDArray[np.int64], slot: int, key: Key, size: int) -> bool:
     """Return whether a slot has a token."""
     row = slot * ROW
+    # One condition instead of five, which could each be mispredicted.
     differ = key[0] ^ rows[row] | key[1] ^ rows[row + 1]
     differ |= key[2] ^ rows[row + 2] | key[3] ^ rows[row + 3]
     return differ | size ^ rows[row + SIZE] == 0 and size <= KEY_BYTES

@@ -42,7 +42,7 @@ def vector_at(row: int, model: Model) -> NDArray[np.float32]:
 
 @rare
 def add_ngrams(ngrams: Ngrams, size: int, model: Model, table: TokenTable) -> None:
-    """Add the vectors of ``size`` n-grams to those of their slots, and count them.
+    """Add the vectors of ``size`` n-grams to the vectors of their slots, and count them.
 
     In steps, each in place: buckets, those that may have a vector, rows. What a step drops is stored and then
     overwritten, since no branch could be predicted, and so that loads do not wait for each other.
@@ -50,6 +50,8 @@ def add_ngrams(ngrams: Ngrams, size: int, model: Model, table: TokenTable) -> No
     width = vector_width(table)
     hashes, slots, vectors = ngrams.hashes, ngrams.slots, model.vectors
     _find_buckets(hashes, size, np.uint64(model.settings.num_buckets))
+    # Most n-grams of a pruned model have no vector. A small table of bits excludes most of them before
+    # the exact look-up, which reads a larger one.
     if model.settings.is_pruned:
         count = 0
         for k in range(size):
@@ -65,6 +67,7 @@ def add_ngrams(ngrams: Ngrams, size: int, model: Model, table: TokenTable) -> No
         size = count
     base, row_bytes = model.settings.num_words, 4 * model.settings.dimension
     for k in range(size):
+        # Rows are at random places of a table of megabytes: request all lines of a later row now.
         ahead = base + np.int64(hashes[min(k + _AHEAD, size - 1)])
         for z in range(0, row_bytes, _LINE):
             prefetch(vectors.dense, ahead * row_bytes + z)
@@ -77,6 +80,8 @@ def add_ngrams(ngrams: Ngrams, size: int, model: Model, table: TokenTable) -> No
 @inner
 def _find_buckets(hashes: NDArray[np.uint32], size: int, num_buckets: int) -> None:
     """Replace hashes by their buckets."""
+    # A division takes many cycles, so multiply by the inverse (Barrett): hash * floor((2^64 - 1) / m) /
+    # 2^64 is the quotient or one less, so one subtraction corrects the rest.
     inverse = ~np.uint64(0) // num_buckets
     high, low = inverse >> np.uint64(32), inverse & _LOW
     for k in range(size):
@@ -88,7 +93,9 @@ def _find_buckets(hashes: NDArray[np.uint32], size: int, num_buckets: int) -> No
 
 @inner
 def _find_row(bucket: int, vectors: Vectors) -> tuple[int, int]:
-    """Return the row of a bucket, counted from the first one that was kept, and 1 if it was, else 0."""
+    """Return the row of a bucket among the kept buckets, and 1 if it was kept, else 0."""
+    # Rank in a bitmap: the number of kept buckets in the blocks before, plus the number before this one
+    # in its block. If buckets 3, 70 and 71 were kept, block 1 has 1 before it, and bucket 71 has row 2.
     block, bit = bucket >> np.uint64(6), bucket & _SIX_BITS
     kept = vectors.buckets[block, 0]
     before = kept & (np.int64(1) << np.int64(bit)) - 1
@@ -103,12 +110,14 @@ def add_row(row: int, model: Model, sums: NDArray[np.float32], first: int) -> No
         at, whole = row * dimension * 4, dimension - dimension % LANES
         for z in range(0, whole, LANES):
             add_floats(sums, first + z, vectors.dense, at + 4 * z)
+        # The last numbers, of dimensions that are not a multiple of LANES.
         for z in range(whole, dimension):
             sums[first + z] += load_float(vectors.dense, at + 4 * z)
         return
     parts = vectors.codes.shape[1]
     size = vectors.centroids.shape[2]
     norm = vectors.norms[row] if len(vectors.norms) else np.float32(1)
+    # A quantized vector: each part of it is one of 256 centroids.
     for part in range(parts):
         code = vectors.codes[row, part]
         for z in range(min(size, dimension - part * size)):

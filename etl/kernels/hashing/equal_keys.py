@@ -38,7 +38,7 @@ def scatter_key(key: int) -> int:
 def find_or_insert(
     table: NDArray[np.uint32], mask: int, keys: NDArray[np.int64], k: int, size: int
 ) -> int:
-    """Return the first index in a table whose key equals that of ``k``; add ``k`` if there is none.
+    """Return the first index in a table with the same key as ``k``; add ``k`` if there is none.
 
     ``keys`` has ``size`` keys and room for one more. There, the key of ``k`` is written, so that a free slot
     has it, too: whether a slot is free cannot be predicted, since about half of the keys are new.

@@ -114,11 +114,13 @@ def _permutations(num: int, seed: int) -> _Permutations:
     """Draw permutations from a seed."""
     state, drawn = seed * _STEP & _MASK, []
     for _ in range(2 * num):
+        # SplitMix64: the numbers depend on the seed alone, in every version of numpy.
         state = (state + _STEP) & _MASK
         z = (state ^ state >> 30) * 0xBF58476D1CE4E5B9 & _MASK
         z = (z ^ z >> 27) * 0x94D049BB133111EB & _MASK
         drawn.append((z ^ z >> 31) >> 32)
     factors, summands = np.array(drawn, np.uint32).reshape(2, num)
+    # x * factor + summand mod 2^32 is a permutation if the factor is odd.
     return _Permutations(factors | np.uint32(1), summands)
 
 
@@ -186,6 +188,8 @@ def _read(
         if point >= 0x80:
             point, width = point_at(data, at, end)
         at += width
+        # Of the characters, 0 ends a word; a negative number is passed over; marks (_GOES_ON) only
+        # continue a word; and characters of scripts without spaces (_ALONE) are a word each.
         entry = int(characters[point])
         if entry < 0 or (entry == 0 and not is_open) or (entry & _GOES_ON and not is_open):
             continue
@@ -220,6 +224,8 @@ def _sign(
     for k in range(len(offsets) - 1):
         span = (offsets[k], offsets[k + 1])
         num, length = read_shingles(data, span, characters, shingling, buffers)
+        # The least hash over all shingles, by many permutations: two texts agree in each with the
+        # probability of their similarity.
         out[k] = np.uint32(0xFFFFFFFF)
         _lower(buffers.hashes[:num], permutations.factors, permutations.summands, out[k, 1:])
         out[k, 0] = length
@@ -243,6 +249,7 @@ def _lower(
 def _hash_bands(rows: NDArray[np.uint32], out: NDArray[np.int64]) -> None:
     for k in range(rows.shape[0]):
         for band in range(rows.shape[1]):
+            # The number of the band is hashed, too: equal numbers in different bands are not a match.
             key = mix_bits(band + 1)
             for row in range(rows.shape[2]):
                 key = mix_bits(key ^ int(rows[k, band, row]))

@@ -1,6 +1,6 @@
 """Find which word n-grams of texts are in a large set, exactly and in texts of any length.
 
-Words are those of ``etl.kernels.words.normalized_words``. A look-up compares 64 bits of a rolling hash,
+Words are defined in ``etl.kernels.words.normalized_words``. A look-up compares 64 bits of a rolling hash,
 then the words, so a hash collision is never taken for a match. The set takes 18 bytes per n-gram, 4 to 8
 bytes more for the buckets, and its normalized words. Texts are processed in blocks. One core processes
 140 MB of text per second with 100 MB of text in the set, and 200 MB per second with 5 MB.
@@ -73,6 +73,8 @@ def build_index(items: Texts, groups: NDArray[np.uint8], *, words: int, short_wo
     entries = _Entries(np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.uint8))
     tables = character_classes.classes(), fold_table()
     used = _fill(items.offsets, items.data, tables, buffers, words, short_words, entries)
+    # Sorted by hash, equal n-grams are neighbours, and the top bits of a hash lead to a range of about
+    # one n-gram.
     order = np.argsort(entries.hashes.view(np.uint64), kind="stable")
     entries = _Entries(entries.hashes[order], entries.starts[order], entries.sizes[order])
     group_of = np.repeat(groups, num_grams)[order]
@@ -150,6 +152,8 @@ def roll_hashes(keys: NDArray[np.int64], words: int, out: NDArray[np.int64]) -> 
         last = wrapping_multiply(last, _BASE)
     total = np.int64(0)
     for k in range(len(out) + words - 1 if len(out) > 0 else 0):
+        # A run's hash is a polynomial of its words: the next run multiplies by the base, adds a word,
+        # and has subtracted the word that leaves. So the cost of a run does not depend on its length.
         total = wrapping_add(wrapping_multiply(total, _BASE), keys[k])
         if k >= words - 1:
             out[k - words + 1] = mix_bits(total)
@@ -167,6 +171,7 @@ def _are_new(
     for k in range(len(hashes)):
         if hashes[k] != hashes[first]:
             first = k
+        # Only n-grams of equal hashes are compared, byte by byte, since hashes may collide.
         for other in range(first, k):
             same = is_new[other] and groups[other] == groups[k] and sizes[other] == sizes[k]
             if same and _are_equal(plain, starts[k], starts[other], sizes[k]):
@@ -182,6 +187,7 @@ def _are_equal(plain: NDArray[np.uint8], one: int, other: int, words: int) -> bo
     while words > 0:
         if plain[one + k] != plain[other + k]:
             return False
+        # Each word ends with a blank, so blanks count words.
         words -= plain[one + k] == 0x20
         k += 1
     return True
@@ -208,6 +214,8 @@ def _count(
         while at < end:
             at, num = next_segments(data, at, end, tables[0], block)
             if num > 0:
+                # Lower case takes up to half as many bytes more, and each word a blank: at most twice as
+                # many in all.
                 needed = buffers.ends[num_words] + 2 * (block[num - 1, END] - block[0, START])
                 if needed > len(buffers.plain):
                     larger = np.empty(2 * needed, np.uint8)
@@ -223,6 +231,7 @@ def _count(
                 num_grams = max(0, num_words - grams.short_words + 1) if at >= end else num_grams
                 roll_hashes(buffers.keys, grams.short_words, hashes[:num_grams])
                 _find(hashes[:num_grams], buffers, num_words, grams, grams.short_words, hits, k)
+            # An n-gram may begin in this block and end in the next one.
             num_words = _keep_last(buffers, num_words, grams.words - 1)
 
 
@@ -247,6 +256,8 @@ def _find(
             size = int(grams.sizes[gram])
             if grams.hashes[gram] != hashes[i] or i + size > num_words:
                 continue
+            # Each n-gram has one length by which it is looked up: short items by ``short_words``, others
+            # by ``words``.
             is_candidate = (size < grams.words) == (hashed_words < grams.words)
             if is_candidate and _is_at(grams, gram, buffers, i, size):
                 group = grams.groups[gram]

@@ -28,7 +28,7 @@ from etl.kernels.jit import kernel
 
 
 class ShingleSets(NamedTuple):
-    """The sets of n documents: that of document k is ``hashes[starts[k]:stops[k]]``."""
+    """The sets of n documents: document k has the set ``hashes[starts[k]:stops[k]]``."""
 
     hashes: NDArray[np.int64]  # never 0
     starts: NDArray[np.int64]  # (n,)
@@ -36,7 +36,7 @@ class ShingleSets(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """Pairs of documents: those of a worse document are adjacent, in the order of their better ones."""
+    """Pairs of documents: all pairs of a worse document are adjacent, in the order of their better ones."""
 
     better: NDArray[np.int64]  # (m,) positions in ``ShingleSets``
     worse: NDArray[np.int64]  # (m,)
@@ -44,7 +44,7 @@ class Pairs(NamedTuple):
 
 
 def shingle_sets(texts: Texts, shingling: Shingling) -> ShingleSets:
-    """Return the set of shingles of each text; that of a null is empty."""
+    """Return the set of shingles of each text; a null has an empty set."""
     # No text has more shingles than twice its bytes. Unused pages take no memory.
     hashes = np.empty(2 * int(texts.offsets[-1] - texts.offsets[0]) + 1, np.int64)
     ends = fill_sets(texts, np.arange(len(texts.offsets) - 1), shingling, hashes)
@@ -70,7 +70,7 @@ def fill_sets(
 def group_pairs(pairs: Pairs, sizes: NDArray[np.int64], limit: int) -> NDArray[np.int64]:
     """Return 0 and the ends of groups of pairs whose texts have at most ``limit`` words together.
 
-    ``sizes`` are the words of all documents; those of pairs whose similarity is known do not count. All
+    ``sizes`` are the words of all documents; the words of pairs whose similarity is known do not count. All
     pairs of a worse document are in the same group, even if these have more words.
 
     >>> pairs = Pairs(np.array([0, 1, 0]), np.array([1, 2, 3]), np.full(3, np.nan))
@@ -89,7 +89,7 @@ def find_similar(
 
     ``state`` is the state of each document as far as it is known (see ``independent_set``); it is updated.
     All pairs in which a document is the worse one are in the same call. A pair cannot matter if its better
-    document is removed, or if its worse document is similar to a better one that stays.
+    document is removed, or if its worse document is similar to a better document that stays.
 
     >>> sets = ShingleSets(np.array([1, 2, 3, 2, 3, 4]), np.array([0, 3]), np.array([3, 6]))
     >>> pairs = Pairs(np.array([0]), np.array([1]), np.array([np.nan]))
@@ -143,6 +143,7 @@ def _group_pairs(
         while stop < len(pairs.worse) and pairs.worse[stop] == pairs.worse[first]:
             stop += 1
         added = _join_group(pairs, first, stop, sizes, start, group)
+        # The pairs begin a new group, in which all of their documents are new.
         if used > 0 and used + added > limit:
             ends[num] = start = first
             num += 1
@@ -168,6 +169,8 @@ def _join_group(
     added = 0
     for k in range(first, stop):
         if np.isnan(pairs.similarity[k]):
+            # A document in several pairs of a group is read once. The group's first pair marks it, so
+            # nothing needs to be cleared for the next group.
             for document in (pairs.better[k], pairs.worse[k]):
                 if group[document] != start:
                     group[document] = start
@@ -187,11 +190,14 @@ def _find_similar(
     last, mask, fate = -1, 0, STAYS
     for k in range(len(out)):
         better, worse = pairs.better[k], pairs.worse[k]
+        # A document stays unless a pair shows otherwise.
         if k == 0 or worse != pairs.worse[k - 1]:
             fate = STAYS
         if fate != GOES and state[better] != GOES:
             similarity = pairs.similarity[k]
             if np.isnan(similarity):
+                # The set of a worse document is put into the table once for all its pairs, which are
+                # adjacent; only the better documents are then looked up.
                 one = sets.hashes[sets.starts[worse] : sets.stops[worse]]
                 if worse != last:
                     _, mask = _insert(one, table, one)
@@ -215,6 +221,8 @@ def _similarity(
 ) -> float:
     """Return the similarity of ``values`` and a set in a table, or 0 if it is below ``min_similarity``."""
     total = len(values) + table_size
+    # The similarity is shared / (total - shared), so at least m / (1 + m) * total must be shared: of two
+    # sets of 10, with m = 0.8, at least 9.
     least = int(np.ceil(min_similarity / (1 + min_similarity) * total - 1e-6))
     if least > min(len(values), table_size):
         return 0.0
@@ -225,6 +233,7 @@ def _similarity(
             at = (at + 1) & mask
         if table[at] == 0:
             missing += 1
+            # Most candidates differ early on.
             if len(values) - missing < least:
                 return 0.0
     shared = len(values) - missing
@@ -246,6 +255,7 @@ def _insert(
     for at in range(size):
         table[at] = 0
     for k in range(len(values)):
+        # 0 marks an empty position.
         value = values[k] if values[k] != 0 else 1
         at = value & mask
         while table[at] != 0 and table[at] != value:

@@ -1,6 +1,6 @@
 """C4's cleaning rules: remove lines and citation marks from pages, and count sentences.
 
-The rules are those of Raffel et al. 2020 (section 2.2), in the order of datatrove 0.10.1. ASCII letters are
+The rules are from Raffel et al. 2020 (section 2.2), in the order of datatrove 0.10.1. ASCII letters are
 compared without regard to case. The new text is never longer than the old one.
 """
 
@@ -92,7 +92,8 @@ def clean_pages(
     """Remove lines and citation marks from each document, and count them.
 
     ``words`` is the language whose rules split words (``rules_of``), and thereby sentences. If the words of
-    ``lines`` are known, those of the result are counted; only lines that had citation marks are split again.
+    ``lines`` are known, the words of the result are counted; only lines that had citation marks are split
+    again.
     """
     num = len(texts.offsets) - 1
     known = CountsByLine.unknown() if lines is None else lines
@@ -175,6 +176,7 @@ def _clean(
             line_end, after = next_line(data, at, end)
             first, last = strip(data, at, line_end, tables.classes)
             at = after
+            # Lines are written one after another; the next one overwrites a removed line.
             line = free + (free > start)  # leave a byte for the line feed
             stop = _clean_line(data, first, last, tables, rules, counts[k], line, out)
             if stop >= 0:
@@ -189,6 +191,7 @@ def _clean(
                 elif number >= 0:
                     count_line(written, line, stop, tables, buffers, word_counts, k)
             number += number >= 0
+        # Empty lines and removed citation marks may leave white space at the ends of the page.
         first, last = strip(out, start, free, tables.classes)
         for j in range(last - first if first > start else 0):
             out[start + j] = out[first + j]
@@ -207,6 +210,7 @@ def _clean_line(
     out: NDArray[np.uint8],
 ) -> int:
     """Write a line at ``out[line]`` and count it; return its end, or -1 if the line is removed."""
+    # The order is datatrove's: each rule sees only the lines that the ones before have left.
     stop, words, longest = _copy(data, first, last, tables, rules, line, out)
     if longest > rules.max_word_chars:
         counts[_LONG_WORD] += 1
@@ -247,6 +251,10 @@ def _copy(
     stop, kept_from = line, first  # bytes before kept_from belong to a citation mark
     at = first
     while at < last:
+        # Copy up to 64 bytes at once where nothing needs a look: ASCII, no bracket that may begin a
+        # mark, not inside of one. Words are counted by their first letters: a byte that is not blank,
+        # after a blank. Only the word that the 64 bytes begin with can be longer than 64, so the lengths
+        # of others are not needed, if the limit is at least 64.
         if at >= kept_from and at + SIZE <= len(data) and rules.max_word_chars >= SIZE:
             blanks, odd, openings = _find_plain(data, at)
             size = simd.first_bit(odd | (openings if rules.citations else 0))
@@ -256,6 +264,8 @@ def _copy(
                 blanks &= low_bits(size)
                 words += count_ones((blanks << 1 | (chars == 0)) & low_bits(size) & ~blanks)
                 longest = max(longest, chars + min(simd.first_bit(blanks), size))
+                # The word at the end goes on: its length is what follows the last blank, and all of it
+                # if there is none.
                 chars = leading_zeros(blanks) - (SIZE - size) + (0 if blanks else chars)
                 at, stop = at + size, stop + size
                 continue
@@ -265,6 +275,7 @@ def _copy(
             point, width = point_at(data, at, last)
             kind = _BLANK if tables.flags[point] & SPACE else _OTHER
         elif kind == _MARK and rules.citations and at >= kept_from:
+            # ``_citation`` returns 0 for any other bracket, which is then copied.
             kept_from = at + _citation(data, at, last, tables.classes)
         if at >= kept_from:
             for k in range(at, at + width):
@@ -317,6 +328,8 @@ def _find_phrases(data: NDArray[np.uint8], first: int, last: int) -> tuple[int, 
     """Return the phrases in a line, as bits, and whether it contains an opening brace."""
     phrases, has_brace, at = 0, False, first
     while at < last:
+        # Phrases are rare, so look for a pair of letters that is rare elsewhere: ``ps`` of ``lorem
+        # ipsum``, ``ki`` of ``cookie``. Masks find a pair in 64 bytes at once.
         p, s, j, a, m, v, k, i, braces = _find_anchors(data, at)
         begin = p & s >> 1 | j & a >> 1 | m & s >> 1 | v & a >> 1 | k & i >> 1
         begin &= low_bits(min(last - at, SIZE) - 1)
@@ -324,6 +337,7 @@ def _find_phrases(data: NDArray[np.uint8], first: int, last: int) -> tuple[int, 
         while begin:
             phrases |= _phrases_at(data, at + simd.first_bit(begin), first, last)
             begin = clear_first_bit(begin)
+        # A pair may begin with the last of these bytes: read it again as the first of the next ones.
         at += SIZE - 1
     return phrases, has_brace
 

@@ -1,6 +1,6 @@
 """Remove given paragraphs, lines or sentences from documents, without leaving larger gaps.
 
-Units are those of ``etl.kernels.lines.text_units``. A line of which nothing remains is cut, as in
+Units are defined in ``etl.kernels.lines.text_units``. A line of which nothing remains is cut, as in
 ``etl.kernels.lines.repeated``. In a line of which some sentences remain, each removed one leaves a *hole*.
 The result is the spans that remain.
 """
@@ -75,15 +75,20 @@ def _remove_units(
             remaining.starts[num], remaining.ends[num] = offsets[k], offsets[k + 1]
             num += 1
         else:
+            # Units are found again by the same rules as when they were hashed, since only their ordinals
+            # are stored.
             buffers, lines, units, size = split_document(
                 data, offsets[k], offsets[k + 1], tools, cutting, buffers, units, 0
             )
             removed = np.zeros(size, np.bool_)
             for ordinal in to_remove:
+                # A text with fewer units has changed since; the caller reports it.
                 if ordinal < size:
                     removed[ordinal] = True
                 else:
                     missing += 1
+            # Two steps: lines without any rest are left out by ``keep_lines``, which also decides about
+            # blank lines; then sentences are cut out of the remaining lines.
             holes = _cut_units(buffers, lines, units, removed, cutting)
             kept = _with_capacity(kept, lines + 1)
             num_kept = keep_lines(buffers, lines, offsets[k + 1], kept.starts, kept.ends)
@@ -111,9 +116,8 @@ def _cut_units(
     num = unit = 0
     while unit < len(removed):
         line, after, all_removed = units.lines[unit], unit, True
-        while (
-            after < len(removed) and units.lines[after] == line
-        ):  # a line can have several sentences
+        # A line can have several sentences.
+        while after < len(removed) and units.lines[after] == line:
             all_removed &= removed[after]
             after += 1
         if all_removed:

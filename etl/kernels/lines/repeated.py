@@ -184,6 +184,8 @@ def hash_lines(
     A line break between two lines counts as one code point. If the amount of white space is ignored, it is
     white space like any other.
     """
+    # Line breaks are white space, so the lines are hashed as one text: their own hashes say nothing of
+    # it.
     if stop - line > 1 and search.ignore & SPACE:
         first, _ = strip(data, buffers.starts[line], buffers.stops[line], search.classes)
         _, last = strip(data, buffers.starts[stop - 1], buffers.stops[stop - 1], search.classes)
@@ -231,6 +233,7 @@ def _loose_hash(
             compared += 1
             before = np.int64(-1)
             continue
+        # A run counts once: ``1,250`` and ``9,7`` are both ``0,0``.
         if point != before:
             value = fnv_step(value, point)
             compared += 1
@@ -263,6 +266,7 @@ def _join_units(data: NDArray[np.uint8], buffers: LineBuffers, lines: int, searc
             line += 1
             continue
         first = line
+        # A paragraph ends at a blank line; without ``paragraphs``, each line is one unit.
         while line < lines and chars[line] > 0 and (line == first or search.paragraphs):
             line += 1
         key, compared = hash_lines(data, buffers, first, line, search)
@@ -288,7 +292,8 @@ def keep_lines(
     """Write the spans of a document without its cut lines; return the number of spans.
 
     Every line that is neither blank nor cut is kept. The blank and cut lines between two of these are a
-    gap; so are those at the beginning and those at the end of the document.
+    gap; so are blank and cut lines at the beginning and at the end of the document. Of the lines ``a``,
+    blank, cut, blank, ``b``, the cut and the second blank line go: one remains between ``a`` and ``b``.
     """
     num = gap = 0  # gap: the first line of the current gap
     for line in range(lines):
@@ -304,6 +309,7 @@ def keep_lines(
         return num
     if not _has_cut(buffers, gap, lines):
         return _append(buffers.starts[gap], end, num, starts, ends)
+    # Else the new last line would get the line end that separated it from the cut ones.
     if gap > 0 and buffers.stops[lines - 1] == end:  # the last line of the document has no line end
         ends[num - 1] = buffers.stops[gap - 1]
     return num
@@ -313,8 +319,8 @@ def keep_lines(
 def _blank_lines(buffers: LineBuffers, gap: int, line: int) -> tuple[int, int]:
     """Return the first and the end of the lines to keep from the gap before a line.
 
-    These are all of them if none is cut. Otherwise, they are the first run of blank lines, or no lines at
-    the beginning of the document.
+    All lines if none is cut; otherwise, the first run of blank lines, or no lines at the beginning of the
+    document.
     """
     first = gap
     while first < line and buffers.cut[first]:

@@ -1,6 +1,6 @@
 """Split documents into paragraphs, lines or sentences, and hash these.
 
-Paragraphs and lines are those of ``etl.kernels.lines.repeated``. A sentence ends where
+Paragraphs and lines are defined in ``etl.kernels.lines.repeated``. A sentence ends where
 ``etl.kernels.words.sentences`` ends it, or with its line. Punctuation before the first word of a sentence
 belongs to it if white space precedes that punctuation. A sentence is compared together with those that
 follow it in its document, ``span`` in all. Two units are equal if their 64-bit hashes are.
@@ -51,7 +51,7 @@ class Cutting(NamedTuple):
 
 
 class Units(NamedTuple):
-    """The units of all documents; those of document ``k`` begin at ``first_unit[k]``."""
+    """The units of all documents; document ``k`` begins at unit ``first_unit[k]``."""
 
     first_unit: NDArray[np.int64]  # (n + 1,)
     hashes: NDArray[np.int64]  # (m,), or NOT_COMPARED
@@ -112,7 +112,7 @@ def _split_all(
     cutting: Cutting,
     first_unit: NDArray[np.int64],
 ) -> UnitBuffers:
-    """Return the units of all documents; those of document ``k`` begin at ``first_unit[k]``."""
+    """Return the units of all documents; document ``k`` begins at unit ``first_unit[k]``."""
     buffers, units, num = new_line_buffers(1024), new_unit_buffers(1024), 0
     for k in range(len(offsets) - 1):
         buffers, _, units, num = split_document(
@@ -177,6 +177,8 @@ def split_document(
             line += 1
             continue
         stop, chars = line + 1, np.int64(buffers.chars[line])
+        # A paragraph goes on to the next blank line; a line break between its lines counts as a
+        # character.
         while cutting.unit == PARAGRAPHS and stop < lines and buffers.chars[stop] > 0:
             chars += buffers.chars[stop] + 1
             stop += 1
@@ -203,6 +205,8 @@ def _split_sentences(
 ) -> tuple[UnitBuffers, int]:
     """Append the sentences of a line to the units."""
     block, flags = tools.words.block, tools.tables.flags
+    # A sentence ends with a mark, and with the punctuation that follows without a space: the quote of
+    # ``he said." Then``. The next one begins at the next segment after a space, or with the next word.
     at, ended = first, False
     begin, before = -1, first  # where the next sentence may begin; the end of the last segment
     while at < last:
@@ -257,7 +261,7 @@ def _append_sentence(
 
 @kernel
 def _hash_spans(units: UnitBuffers, first_unit: NDArray[np.int64], cutting: Cutting) -> None:
-    """Replace hashes of sentences by those of their spans, and of units not compared by NOT_COMPARED."""
+    """Replace hashes of sentences by hashes of their spans, and of units not compared by NOT_COMPARED."""
     for k in range(len(first_unit) - 1):
         _hash_spans_of(units, first_unit[k], first_unit[k + 1], cutting)
 
@@ -267,6 +271,7 @@ def _hash_spans_of(units: UnitBuffers, first: int, last: int, cutting: Cutting) 
     span = cutting.span if cutting.unit == SENTENCES else 1
     for unit in range(first, last):
         compared, key = np.int64(0), units.hashes[unit]
+        # The last units of a document begin no span: a span of 3 needs two more.
         if unit + span > last:
             compared = np.int64(-1)
         else:

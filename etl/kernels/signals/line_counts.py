@@ -99,6 +99,7 @@ def _count(
     with_paragraphs: bool,
     counts: NDArray[np.int64],
 ) -> None:
+    # One allocation serves all documents, with room for the most lines.
     most = 0
     for k in range(len(counts)):
         most = max(most, _count_feeds(data, offsets[k], offsets[k + 1]) + 1)
@@ -214,6 +215,7 @@ def _count_full_line(
 ) -> None:
     """Count a line that is not blank in the row of its document."""
     at = last - 1
+    # Back to the first byte of the last character.
     while at > first and data[at] & 0xC0 == 0x80:
         at -= 1
     point, _ = point_at(data, at, last)

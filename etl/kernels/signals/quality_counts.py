@@ -1,9 +1,9 @@
 """Count words, symbols, bullets, ellipses and repeated n-grams in one pass over the words.
 
 Words are the segments of ``etl.kernels.words.spacy``, words found elsewhere (``given_words``), or the text
-between white space. They are read in
-blocks, and each block is counted before the next one overwrites it. The quality rules are those of Rae et
-al. 2021, appendix A.1.1; the repeated n-grams those of ``etl.kernels.signals.repeated_ngrams``.
+between white space. Segments are read in blocks, and each block is counted before the next one overwrites
+it. The quality rules are from Rae et al. 2021, appendix A.1.1; ``etl.kernels.signals.repeated_ngrams``
+defines the repeated n-grams.
 """
 
 from typing import Final, NamedTuple
@@ -62,7 +62,7 @@ COUNTS: Final = QualityCounts._fields
 (
     _HASHES, _ELLIPSES, _CHARS, _NEWLINES, _LINES, _BULLET_LINES, _ELLIPSIS_LINES
 ) = range(NUM_COUNTS, len(COUNTS))  # fmt: skip
-# The columns before are those of ``segment_counts``; until ``_finish_counts``, stop_words is STOP_BITS.
+# The columns before are defined in ``segment_counts``; until ``_finish_counts``, stop_words is STOP_BITS.
 
 
 class WordCounts(NamedTuple):
@@ -171,6 +171,8 @@ def _count(task: _Task) -> None:
     while position.document < num:
         position = _count_documents(task, buffers, ngrams, position)
         if position.document < num:
+            # A kernel cannot replace its buffers, so it returns its position, and continues there with
+            # larger ones.
             ngrams = double_buffers(ngrams, position.words)
 
 
@@ -208,6 +210,7 @@ def _count_blocks(
     documents, tables, options, results = task
     k, at, word, part, words = position
     data, given, end = documents.data, documents.given, documents.offsets[k + 1]
+    # Stop before a block that may not fit into the buffers of n-grams.
     while at < end and not (options.repeated and words + len(buffers.block) > len(ngrams.firsts)):
         if len(given.first):
             after = given.first[k + 1]
@@ -280,6 +283,7 @@ def _count_symbols(data: NDArray[np.uint8], at: int, end: int) -> tuple[int, int
     while at < end:
         signs, dots, leads = _find_symbols(data, at)
         dots &= low_bits(end - at)
+        # Three dots are an ellipsis: bit n of all three masks is set if dots are at n, n + 1 and n + 2.
         size = min(end - at, SIZE - 2)  # the mask shows whether two dots follow these bytes
         candidates = (dots & dots >> 1 & dots >> 2 | leads) & low_bits(size)
         if candidates:

@@ -1,10 +1,15 @@
 """Count the characters of documents in repeated n-grams of words, from 2-grams to 10-grams.
 
 Words are segments, including punctuation marks. Each 2-gram that occurred before is compared with its first
-occurrence, ten words far, eight words at once. The number of equal words says at which n the two differ:
-up to there, nothing needs to be done for it. From there on, it is an n-gram that begins like an earlier one
-but ends in another word, and is looked up among those, if its last n - 1 words occur twice. N-grams are
-compared by 64-bit hashes. Linear in the words; about 70 bytes of memory per word of the longest document.
+occurrence, ten words far, eight words at once. If m words are equal, the two are equal n-grams up to n = m,
+so nothing needs to be done for these n. At n = m + 1 the two part, and the later n-gram is looked up among
+all that part there, if its last n - 1 words occur twice.
+
+In ``a b c d x a b c e y a b c e``, the second and the third ``a b c`` part from the first at n = 4. Looked up
+then, the third ``a b c e`` equals the second, and is compared with it from there on.
+
+N-grams are compared by 64-bit hashes. Linear in the words; about 70 bytes of memory per word of the longest
+document.
 """
 
 from typing import Final, NamedTuple
@@ -30,7 +35,7 @@ DUPLICATE: Final = (5, 6, 7, 8, 9, 10)
 
 _FACTOR: Final = -7046029254386353131  # odd: 2**64 divided by the golden ratio
 _FIRST_N, _LAST_TOP, _LAST_N = TOP[0], TOP[-1], DUPLICATE[-1]
-_PADDING: Final = _LAST_N  # keys after the last one that a comparison may read
+_PADDING: Final = _LAST_N  # a comparison may read so many keys after the last word's
 _BITS: Final = 64  # n-grams per element of a bitmap
 
 
@@ -44,12 +49,10 @@ class NgramBuffers(NamedTuple):
     ends: NDArray[np.int32]  # (n + 1,) code points in the words before
     firsts: NDArray[np.uint32]  # (n,) the first equal n-gram
     counts: NDArray[np.int32]  # (n,) how many n-grams are equal to this one, if it is the first
-    remembered: NDArray[
-        np.uint8
-    ]  # (n,) the last n for which an n-gram equal to this one was remembered
+    remembered: NDArray[np.uint8]  # (n,) the last n for which an equal n-gram was remembered
     repeats: NDArray[np.int64]  # bitmap: n-grams that occurred before
-    skipped: NDArray[np.int64]  # bitmap: n-grams that begin inside one that counts
-    equal: NDArray[np.int64]  # (_LAST_N + 1, bitmap): n words of them equal those of the first
+    skipped: NDArray[np.int64]  # bitmap: n-grams that begin inside another that counts
+    equal: NDArray[np.int64]  # (_LAST_N + 1, bitmap): row n: they part from the first after n words
     lookups: NDArray[np.uint32]  # (n,) the n-grams that must be looked up
     lookup_keys: NDArray[np.int64]  # (n + 1,) equal for equal n-grams
     table: NDArray[np.uint32]  # (SLOTS_PER_KEY * n,) for look-ups
@@ -109,6 +112,8 @@ def repeated_chars(buffers: NgramBuffers, words: int, out: NDArray[np.int64]) ->
         return
     _find_pairs(buffers, words)
     for n in range(_FIRST_N, _LAST_N + 1):
+        # Each n relies on the one before: what is the first equal (n - 1)-gram becomes the first equal
+        # n-gram.
         if n > _FIRST_N:
             _separate(buffers, words, n)
         if n > _LAST_TOP:
@@ -119,7 +124,7 @@ def repeated_chars(buffers: NgramBuffers, words: int, out: NDArray[np.int64]) ->
 
 @inner
 def _extend_key(key: int, word: int) -> int:
-    """Return the key of an n-gram from that of its first n - 1 words and that of its last word."""
+    """Return the key of an n-gram, given the key of its first n - 1 words and the key of its last word."""
     return wrapping_add(wrapping_multiply(key, _FACTOR), word)
 
 
@@ -127,6 +132,8 @@ def _extend_key(key: int, word: int) -> int:
 def _find_pairs(buffers: NgramBuffers, words: int) -> None:
     """Find the repeated 2-grams, and how many words of each equal those from the first one on."""
     keys, firsts, size = buffers.keys, buffers.firsts, words - 1
+    # The bits of the document before, which used the same buffers, are cleared up to the size of this
+    # one.
     for k in range(size):
         buffers.lookup_keys[k] = _extend_key(keys[k], keys[k + 1])
         buffers.remembered[k] = 0
@@ -145,33 +152,43 @@ def _find_pairs(buffers: NgramBuffers, words: int) -> None:
 
 @inner
 def _compare(buffers: NgramBuffers, words: int, gram: int, first: int, n: int) -> None:
-    """Mark an n-gram as repeated, and by its number of words equal to those of the first equal n-gram."""
+    """Mark an n-gram as repeated, and note after how many words it parts from the first equal n-gram."""
     same = _FIRST_N + count_equal(buffers.keys, first + _FIRST_N, gram + _FIRST_N)
+    # Keys after the last word may be an earlier document's, so the end of this one limits the comparison.
+    # An n-gram found by a look-up has n equal words.
     same = max(min(same, words - gram), n)
     repeats = first < gram
     bit = np.int64(1) << (gram & 63)
     buffers.repeats[gram >> 6] |= bit if repeats else 0
+    # A first occurrence never parts from itself: row _LAST_N is never looked up.
     buffers.equal[same if repeats else _LAST_N, gram >> 6] |= bit
 
 
 @inner
 def _separate(buffers: NgramBuffers, words: int, n: int) -> None:
-    """Separate the n-grams of which only n - 1 words equal those of the first one, and look them up.
+    """Look up the n-grams that part from their first occurrence at word n.
 
-    One whose last n - 1 words occur only once does not repeat, and is not looked up.
+    An n-gram whose last n - 1 words occur only once does not repeat, and is not looked up.
     """
     keys, firsts, counts = buffers.keys, buffers.firsts, buffers.counts
     lookups = 0
     for block in range((words - 1) // _BITS + 1):
+        # Row n - 1 has all n-grams whose first occurrence changes at n: the others part at another n,
+        # or never repeated.
         parting = buffers.equal[n - 1, block]
         buffers.repeats[block] &= ~parting
         while parting:
             gram = block * _BITS + first_bit(parting)
             parting = clear_first_bit(parting)
             first = firsts[gram]
+            # The n-gram leaves the group of its first one, and is alone until the look-up finds another.
             counts[first] -= 1
             buffers.lookups[lookups] = gram
+            # Its first n - 1 words equal those at ``first``, so this index identifies them: two that
+            # part from the same n-gram with the same word are equal.
             buffers.lookup_keys[lookups] = _extend_key(np.int64(first), keys[gram + n - 1])
+            # Without a branch: the next one overwrites what is not looked up. The (n - 1)-gram at gram +
+            # 1 is still counted, since it comes later in this loop.
             lookups += (gram + n <= words) & (counts[firsts[min(gram + 1, words - 2)]] > 1)
             firsts[gram], counts[gram] = gram, 1
     mask = clear_table(buffers.table, lookups)
@@ -194,6 +211,7 @@ def _top(buffers: NgramBuffers, words: int, n: int) -> int:
         most = max(most, counts[k])
     while most > 1 and counts[top] != most:
         top += 1
+    # Words, and a blank between each two: n words have n - 1 blanks.
     chars: int = np.int64(most) * (ends[top + n] - ends[top] + n - 1)
     return chars
 
@@ -202,27 +220,33 @@ def _top(buffers: NgramBuffers, words: int, n: int) -> int:
 def _duplicates(buffers: NgramBuffers, words: int, n: int) -> int:
     """Return the code points in the n-grams that occurred before.
 
-    An n-gram is remembered unless it begins inside one that counts. So one that occurred before counts
-    unless its first occurrence is such a one, and no other occurrence before it was remembered.
+    An n-gram is remembered unless it begins inside another that counts. So an n-gram that occurred before
+    counts, unless its first occurrence was not remembered, nor was any other before it.
     """
     firsts, ends = buffers.firsts, buffers.ends
     repeats, skipped, remembered = buffers.repeats, buffers.skipped, buffers.remembered
     blocks = (words - 1) // _BITS + 1
     for block in range(blocks + 1):
         skipped[block] = 0
+    # After an n-gram that counts at 62, for n = 5, the n-grams at 63 to 66 are skipped: one bit of this
+    # block of the bitmap, and three of the next one.
     inside = low_bits(n - 1)
     chars, free = 0, 0  # free: the first word after the last n-gram that counts
     for block in range(blocks):
+        # An n-gram that counts may reach into this block: the scan continues after it.
         grams = repeats[block] & ~low_bits(max(free - block * _BITS, 0))
         while grams:
             gram = block * _BITS + first_bit(grams)
             first = np.int64(firsts[gram])
+            # If the first occurrence was passed over, this one is the first that the scan reads, and is
+            # remembered instead of counted.
             if skipped[first >> 6] >> (first & 63) & 1 and remembered[first] != n:
                 remembered[first] = n
                 grams = clear_first_bit(grams)
                 continue
             chars += ends[gram + n] - ends[gram]
             free = gram + n
+            # A shift by 64 is undefined, but happens only where the second block is not written.
             skipped[gram + 1 >> 6] |= inside << (gram + 1 & 63)
             skipped[free >> 6] |= (
                 inside >> _BITS - (gram + 1 & 63) if free >> 6 > gram + 1 >> 6 else 0

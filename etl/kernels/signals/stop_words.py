@@ -143,6 +143,7 @@ def _count_runs(
         kind, width = np.int64(LETTER), 1
         if not 97 <= (byte | 32) <= 122:  # most of many languages: ASCII letters
             kind, width = class_at(data, at, end, classes)
+        # Hash a run while it is read: at its end, the key is complete.
         if of_run[kind]:
             for k in range(at, at + width):
                 key = fnv_step(key, np.int64(data[k]))
@@ -172,6 +173,8 @@ def _occurs(data: NDArray[np.uint8], at: int, end: int, tables: StopWordTables, 
     first, last = tables.starts[word], tables.starts[word + 1]
     length, head, tail = last - first, tables.data[first], tables.data[last - 1]
     for start in range(at, end - length + 1):
+        # Words of scripts without spaces are searched everywhere. The last byte of a character differs
+        # most, so it is compared first.
         if data[start + length - 1] != tail or data[start] != head:
             continue
         k = 1

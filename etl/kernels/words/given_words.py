@@ -21,7 +21,7 @@ _BLOCK: Final = 1024  # words at a time
 
 
 class GivenWords(NamedTuple):
-    """The words of documents: those of document k are words ``first[k]`` to ``first[k + 1]``."""
+    """The words of documents: document k has the words ``first[k]`` to ``first[k + 1]``."""
 
     first: NDArray[np.int64]  # (documents + 1,); of length 0 if no words are given
     starts: NDArray[np.int64]  # (words,) the first byte

@@ -43,6 +43,8 @@ def chunk_key(data: NDArray[np.uint8], start: int, end: int) -> ChunkKey:
     """Return the key of a chunk."""
     low = load_up_to_eight(data, start, end)
     high = load_up_to_eight(data, start + 8, max(end, start + 8))
+    # Chunks of up to 16 bytes are compared by these two numbers and the size. A slot has one chunk, the
+    # latest, so nothing is searched.
     mixed = wrapping_multiply(low ^ wrapping_multiply(high, _MIX), _MIX_MORE)
     return ChunkKey(low, high, end - start, mixed >> 64 - _SLOT_BITS & (1 << _SLOT_BITS) - 1)
 

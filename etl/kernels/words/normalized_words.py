@@ -1,6 +1,6 @@
 """Normalize the words of a text for comparison: lower case, without punctuation.
 
-The words are those of ``etl.kernels.words.uax29`` in lower case, reduced to letters, digits and marks:
+The words are found by ``etl.kernels.words.uax29``, in lower case, and reduced to letters, digits and marks:
 punctuation inside a word (an apostrophe, a decimal point) is dropped, as is punctuation between words. Each
 letter of a script without spaces is a word. The words are written one after the other, each followed by a
 space, so equal runs of words have equal bytes.

@@ -45,14 +45,14 @@ _OF_LINE: Final = pa.list_(pa.int64(), NUM_COUNTS)
 
 
 class Lines(NamedTuple):
-    """The lines of documents: those of document k are lines ``first[k]`` to ``first[k + 1]``."""
+    """The lines of documents: document k has the lines ``first[k]`` to ``first[k + 1]``."""
 
     first: NDArray[np.int64]  # (documents + 1,)
     ends: NDArray[np.int64]  # (lines,) the byte after the line break
 
 
 class CountsByLine(NamedTuple):
-    """The counts of the lines of documents; those of document k begin at row ``first[k]``."""
+    """The counts of the lines of documents; document k begins at row ``first[k]``."""
 
     first: NDArray[np.int64]  # (documents + 1,); of length 0 if the counts are unknown
     counts: NDArray[np.int64]  # (lines, NUM_COUNTS), read-only
@@ -106,6 +106,8 @@ def _write_ends(
         while at < end:
             feeds, others = find_breaks(data, at)
             inside = low_bits(end - at)
+            # Line breaks other than line feeds are rare: 64 bytes without them need no look at single
+            # characters.
             if others & inside:
                 _, at = next_line(data, at, end)
                 ends[num] = at
@@ -117,6 +119,7 @@ def _write_ends(
                 num += 1
                 feeds = clear_first_bit(feeds)
             at += SIZE
+        # Text after the last line break is a line, too.
         if offsets[k] < end and (num == first[k] or ends[num - 1] < end):
             ends[num] = end
             num += 1
@@ -145,6 +148,8 @@ def add_segments(
         alpha_words += flags & HAS_LETTER
         words += is_word
         word_chars += block[k, CHARS] * is_word
+        # A stop word has up to seven bytes, so a word and its length fit into one number. Each has a
+        # bit: a stop word that occurs twice counts once.
         stops |= _stop_bit(stop - start << 56 | load_up_to_eight(data, start, stop))
         k += 1
     counts[line, SEGMENTS] += k - first
@@ -164,7 +169,7 @@ def add_block(
     counts: NDArray[np.int64],
     line: int,
 ) -> int:
-    """Add the segments of a block to the counts of their lines, given one that none of them precedes.
+    """Add the segments of a block to the counts of their lines; no segment precedes the given line.
 
     Returns the line of the last segment.
     """
@@ -197,7 +202,7 @@ def count_line(
     sums: NDArray[np.int64],
     document: int,
 ) -> None:
-    """Add the counts of a text between two bytes to those of a document."""
+    """Add the counts of a text between two bytes to the counts of a document."""
     while at < end:
         at, num = next_words(data, at, end, tables, buffers, True)
         add_segments(data, buffers.block, 0, num, end, sums, document)

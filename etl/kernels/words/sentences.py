@@ -129,6 +129,8 @@ def _ends_word(data: NDArray[np.uint8], at: int, tables: SpacyTables, first: int
     if _KINDS[data[at]] != _END or _KINDS[data[at + 1]] != _BLANK:
         return False
     base = max(at - SIZE + 1, 0)
+    # Most sentences end with a word and a full stop: look back up to 63 bytes, for the last byte that is
+    # not a letter. A longer word takes the slow path.
     others = ~_find_letters(data, base)[0] & low_bits(at - base)
     start = max(base + SIZE - leading_zeros(others), first)
     if start == at or not (start == first or _KINDS[data[start - 1]] == _BLANK):

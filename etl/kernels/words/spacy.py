@@ -77,7 +77,7 @@ _BLOCK: Final = 256  # segments at a time; the block has rows for one more chunk
 _find_letters = simd.make_byte_finder(
     ascii_letters.encode(), bytes(byte for byte in range(0x80) if chr(byte).isspace())
 )
-_JOINED: Final = 5  # the most segments that are joined: those of ":-)))"
+_JOINED: Final = 5  # the most segments that are joined, as in ":-)))"
 _SEEN, _JOIN = 1 << 2, 1 << 3  # flags in _join; from _JOIN on: the number of segments to join
 
 
@@ -147,26 +147,33 @@ def _cut_64(
     num: int,
     with_segments: bool,
 ) -> Batch:
-    """Append the segments of the next 64 bytes, but at most those of one chunk that is cut slowly.
+    """Append the segments of the next 64 bytes, but at most of one chunk that is cut slowly.
 
     With ``with_segments`` False the segments are only counted.
     """
+    # Bytes after the end of the text are read as blanks, so that a chunk ends there.
     inside = low_bits(end - at)
     letters, blanks = _find_letters(data, at)
     letters, blanks = letters & inside, blanks | ~inside
     kinds = spacy_ascii.classify_bytes(data, at, letters, tables.rules)
+    # In ``ab c``, bit 2 and all from bit 4 on are blanks: chunks start at bits 0 and 3, and end before
+    # bits 2 and 4. The first byte counts as after a blank, since a call begins where a chunk may.
     after_blank = blanks << 1 | 1
     starts, ends = ~blanks & after_blank, blanks & ~after_blank
     unusual, tails = spacy_ascii.find_unusual(kinds, starts, ends)
     chunks = _AsciiChunks(starts, ends, unusual & ~blanks, tails)
     num, starts, ends = _append_chunks(data, chunks, kinds, tables, buffers, num, with_segments)
+    # If chunks are left, the first one runs past these bytes, is longer than 64, or needs rules that
+    # only ``_cut_slowly`` has.
     if starts == 0:
         return Batch(min(at + simd.SIZE, end), num)
     first = simd.first_bit(starts)
     if ends == 0 and first > 0:  # it runs past these bytes: the next 64 begin with it
         return Batch(at + first, num)
+    # The slow path needs rows to write to even if segments are only counted.
     row = num if with_segments else 0
     at, after = _cut_slowly(data, at + first, end, tables, buffers, row)
+    # Rare chunks repeat within a text: next time, this one is recalled.
     remember_segments(data, buffers.known, buffers.block, row, after)
     return Batch(at, after if with_segments else num + after)
 
@@ -181,13 +188,17 @@ def _append_chunks(
     num: int,
     with_segments: bool,
 ) -> _Rest:
-    """Append the segments of chunks up to one that does not end or that only ``_cut_slowly`` can cut."""
+    """Append the segments of chunks, up to a chunk that does not end or that only ``_cut_slowly`` can cut."""
     starts, ends, base = chunks.starts, chunks.ends, kinds.base
     while ends:
         first, last = simd.first_bit(starts), simd.first_bit(ends)
         chunk = bits_between(first, last)
+        # Most chunks are letters and digits, with at most one mark after them: one or two segments,
+        # without a look-up. The others are looked up among the known ones or cut by masks.
         tail = chunks.tails & chunk
         if chunks.unusual & chunk or may_be_special(data, tables, base + first, base + last, tail):
+            # A mask of 64 bits holds any chunk here: ``(don't)`` at bits 0 to 6 begins segments at bits
+            # 0, 1, 3 and 6.
             begins = _recall_or_cut(data, first, last, kinds, tables, buffers.known)
             if begins == spacy_ascii.UNCUT:
                 break
@@ -216,6 +227,7 @@ def _recall_or_cut(
 ) -> int:
     """Return where the segments of a chunk begin, or UNCUT."""
     key = chunk_key(data, kinds.base + first, kinds.base + last)
+    # Known starts are relative to the chunk, since it may occur at any byte.
     starts = recall(known, key) << first
     if starts == spacy_ascii.UNCUT:
         starts = spacy_ascii.cut_chunk(data, first, last, kinds, tables)
@@ -249,6 +261,8 @@ def _cut_slowly(
     """Append the segments of the next chunk, or of its first MAX_CHARS characters."""
     first = at
     chars, at, seen = _read_chunk(data, first, end, tables.flags, buffers.chunk)
+    # Affix rules do not apply to scripts without spaces, and a run of this length is not a word. UAX #29
+    # has other flags for its segments: any flag there makes a word here.
     if seen & UNSPACED or chars == MAX_CHARS:
         block = buffers.block[num:]
         more = next_segments(data, first, at, tables.classes, block).num
@@ -328,6 +342,9 @@ def _cut_chunk(
 ) -> int:
     """Append the segments of a chunk to the block, without joining neighbours."""
     block, chunk, tails = buffers.block, buffers.chunk, buffers.tails
+    # As spaCy does: cut off a prefix and a suffix in turns, and after each cut look up whether the rest
+    # is a special. In ``(don't)``, the prefix ``(`` and the suffix ``)`` are cut off; the special
+    # ``don't`` has the parts ``do`` and ``n't``, stored as 0x0302: the lengths, from the lowest byte on.
     first, last, num_tails, size_before = 0, chars, 0, 0
     cuts = 0  # the parts of the rest, once it is a special
     while first < last and last - first != size_before:
@@ -342,6 +359,7 @@ def _cut_chunk(
         if not cuts and first + prefix_size < last:
             suffix_size = suffix(chunk, first + prefix_size, last, seen, tables.rules)
         if suffix_size:
+            # Suffixes are found from the end backward, and written after the rest, in reverse.
             tails[num_tails, 0], tails[num_tails, 1] = last - suffix_size, last
             num_tails += 1
             last -= suffix_size
@@ -354,10 +372,12 @@ def _cut_chunk(
         if cuts:
             break
     if cuts:
+        # The parts of a special are its own: infixes are not searched.
         while cuts:
             num = _append_chars(block, num, chunk, first, first + (cuts & 0xFF))
             first, cuts = first + (cuts & 0xFF), cuts >> 8
     elif first < last:
+        # Dots and slashes of an address would be infixes.
         if seen & DOT and is_host(chunk, first, last):
             num = _append_chars(block, num, chunk, first, last)
         else:
@@ -379,6 +399,7 @@ def _may_join(
         for last in range(k + 1, end):
             size = min(block[last, END] - start, 63)
             matches |= lengths >> size & 1
+            # More neighbours are only longer: no special has such a length.
             if lengths >> size == 0:
                 break
     return matches > 0
@@ -394,10 +415,12 @@ def _join(
     that is not joined still blocks those that it overlaps: of ``:):)`` only the first ``:)`` is joined.
     """
     joins = 0
+    # Longer ones first, and each blocks its neighbours, also where it could not be joined itself.
     for count in range(min(_JOINED, end - first), 1, -1):
         for k in range(first, end - count + 1):
             start, stop = block[k, START], block[k + count - 1, END]
             cuts = find_special(data, tables, start, stop)
+            # Specials of several parts are cut, so they are not joined again.
             if cuts == 0 or cuts > 0xFF:
                 continue
             if not (block[k, FLAGS] | block[k + count - 1, FLAGS]) & _SEEN:
@@ -413,6 +436,7 @@ def _merge(block: Segments, first: int, end: int) -> int:
     """Merge the segments that ``_join`` has marked."""
     k = num = first
     while k < end:
+        # The flags hold the number of segments to join above _JOIN; 0 means a segment alone.
         count = max(block[k, FLAGS] // _JOIN, 1)
         start, chars, flags = block[k, START], 0, 0
         for j in range(k, k + count):
@@ -425,7 +449,7 @@ def _merge(block: Segments, first: int, end: int) -> int:
 
 @inner
 def _kind(letters: int, marks: int) -> int:
-    """Return the flags of a segment, given the flags of any of its characters and those of all."""
+    """Return the flags of a segment, given the flags of any and of all of its characters."""
     return (HAS_LETTER if letters & LETTER else 0) | (0 if marks & NO_WORD else IS_WORD)
 
 
@@ -452,6 +476,7 @@ def _append_parts(
     while k < last:
         flag = chunk[k, FLAG]
         width = 0
+        # No infix begins with another letter or digit: most characters skip the rules.
         if k > first and (flag & (ICON | QUOTE) or not flag & (ALPHA | DIGIT)):
             width = infix(chunk, first, k, last, rules)
         ends_word = rules == FRENCH and k > start and ends_elision(chunk, first, k)

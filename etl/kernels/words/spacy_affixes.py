@@ -82,12 +82,15 @@ def prefix(chunk: NDArray[np.int64], first: int, last: int, seen: int, rules: in
         is_elision = chunk[first + 1, POINT] in _APOSTROPHES and chunk[first + 2, FLAG] & ALPHA
         return 2 if is_elision else 0
     if point == _DOT:
+        # A run of full stops is cut off as one; a single one may begin ``.NET``.
         dots = _dots(chunk, first, last)
         return dots if dots > 1 else 0
     if point == _PLUS:
+        # ``+49`` keeps its plus.
         return 0 if first + 1 < last and chunk[first + 1, FLAG] & DIGIT else 1
     if not seen & MONEY:
         return 0
+    # ``A$5`` and ``US$5``: the currency ends at the second or third character.
     for k in range(first, min(first + 3, last)):
         if (
             chunk[k, POINT] == _DOLLAR
@@ -107,6 +110,7 @@ def suffix(chunk: NDArray[np.int64], first: int, last: int, seen: int, rules: in
         return _suffix_dots(chunk, first, last, rules)
     if point == _ELLIPSIS:
         return 2 if end > first and chunk[end - 1, POINT] == _ELLIPSIS else 1
+    # German and French have other suffixes, but the same full stops.
     if rules >= GERMAN:
         return _own_suffix(chunk, first, last, rules)
     if flag & SUFFIX:
@@ -143,6 +147,8 @@ def _own_suffix(chunk: NDArray[np.int64], first: int, last: int, rules: int) -> 
 def _pronoun(chunk: NDArray[np.int64], first: int, last: int) -> int:
     """Return the length of a dash and a French pronoun after a letter, or 0."""
     code = np.int64(0)
+    # ``donne-t-il`` loses ``-il``, and then ``-t``. The code has the last character in its lowest 16
+    # bits, as in _FRENCH_PRONOUNS, so it grows to the left with the length.
     for length in range(1, 5):
         dash = last - length - 1
         if dash <= first:
@@ -161,6 +167,8 @@ def _suffix_of_number(chunk: NDArray[np.int64], first: int, last: int) -> int:
     """Return the length of a plus, a currency or a unit after a digit, or 0."""
     end, code = last - 1, np.int64(0)
     dollars = _dollars(chunk, first, last)
+    # Units have up to four characters, the last one in the lowest 16 bits of the code: ``km`` of ``5km``
+    # is found at length 2, where a digit is before it.
     for length in range(1, 5):
         if end - length < first:
             return 0
@@ -189,7 +197,7 @@ def _dollars(chunk: NDArray[np.int64], first: int, last: int) -> int:
 
 @inner
 def _suffix_dots(chunk: NDArray[np.int64], first: int, last: int, rules: int) -> int:
-    """Return how many full stops to cut off at the end: a run of them, or one that may end a sentence."""
+    """Return how many full stops to cut off at the end: a run, or one after a sentence."""
     k = last - 1
     while k > first and chunk[k - 1, POINT] == _DOT:
         k -= 1
@@ -198,6 +206,8 @@ def _suffix_dots(chunk: NDArray[np.int64], first: int, last: int, rules: int) ->
     if k == first:
         return 0
     point, flag = chunk[k - 1, POINT], chunk[k - 1, FLAG]
+    # It ends a sentence after a small letter, a quote or a digit. A German ``3.`` may be an ordinal,
+    # which keeps it.
     if flag & (LOWER | QUOTE) or (flag & DIGIT and rules != GERMAN):
         return 1
     if rules == FRENCH:
@@ -205,6 +215,7 @@ def _suffix_dots(chunk: NDArray[np.int64], first: int, last: int, rules: int) ->
             return 1
     elif flag & PUNCT or point in _BEFORE_DOT:
         return 1
+    # An initial (``J.``) keeps its full stop; ``USA.`` loses it.
     if k - 1 == first or not flag & UPPER:
         return 0
     is_scale = chunk[k - 2, POINT] == _DEGREE and point in _SCALES
@@ -219,6 +230,7 @@ def infix(chunk: NDArray[np.int64], first: int, k: int, last: int, rules: int) -
         dots = _dots(chunk, k, last)
         if dots > 1:
             return dots
+    # Ellipses and icons need no neighbours; all other infixes are between two characters of the chunk.
     if point == _ELLIPSIS or chunk[k, FLAG] & ICON:
         return 1
     if k == first or k + 1 == last:
@@ -227,9 +239,11 @@ def infix(chunk: NDArray[np.int64], first: int, k: int, last: int, rules: int) -
     if rules == GERMAN:
         return _german_infix(chunk, k, last)
     if point == _DOT:
+        # ``end.Next``, but not ``e.g``.
         return 1 if before & (LOWER | QUOTE) and after & (UPPER | QUOTE) else 0
     if point == _COMMA:
         return 1 if before & ALPHA and after & ALPHA else 0
+    # ``3*4``, ``3*-4``.
     is_counted = before & DIGIT and (after & DIGIT or chunk[k + 1, POINT] == _DASH)
     if is_counted and point in _OPERATORS:
         return 1
@@ -237,6 +251,7 @@ def infix(chunk: NDArray[np.int64], first: int, k: int, last: int, rules: int) -
         return 0
     is_after_word = before & ALPHA or rules == ENGLISH
     if after & ALPHA:
+        # ``and/or``, ``well-known``.
         return 1 if point in _RELATIONS or (point in _DASHES and is_after_word) else 0
     return _dashes(chunk, k, last) if is_after_word else 0
 

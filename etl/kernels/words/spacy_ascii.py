@@ -1,6 +1,6 @@
 """Cut text in ASCII and letters like ä into words by spaCy's rules, 64 bytes at a time, with masks.
 
-The rules are those of ``spacy_affixes``, applied to all bytes of a chunk at once. A chunk is the bits from
+The rules of ``spacy_affixes`` are applied to all bytes of a chunk at once. A chunk is the bits from
 ``first`` up to but not including ``last`` of a mask (``etl.kernels.bytes.simd``). Segments are returned as
 a mask of their first bytes. Both bytes of a letter from À to ÿ are letters in a mask. Chunks with rare
 contents (units after a digit, runs of full stops or dashes) are left to ``spacy_affixes``, as are all chunks
@@ -104,6 +104,8 @@ def classify_bytes(data: NDArray[np.uint8], at: int, letters: int, rules: int) -
         operators, relations, commas, apostrophes, endings, quotes, others,
         leads, small_tails, capital_tails,
     ) = find_kinds(data, at)  # fmt: skip
+    # A letter from À to ÿ is two bytes: bit n of a mask moved left by one is set where the byte before
+    # has it.
     wide_capitals = leads << 1 & capital_tails
     wide = leads << 1 & small_tails | wide_capitals
     letters |= wide | wide >> 1
@@ -113,6 +115,7 @@ def classify_bytes(data: NDArray[np.uint8], at: int, letters: int, rules: int) -
     possessive = apostrophes << 1 & endings
     after_relation, others = letters, others & ~letters
     if rules == GERMAN:
+        # German has other infixes: dashes between digits, slashes, and more marks between letters.
         slashes, commas, backticks = _find_german(data, at)
         operators, relations, after_relation = dashes, slashes, letters | digits
         others |= backticks << 1 & backticks | apostrophes << 1 & apostrophes
@@ -139,7 +142,10 @@ def find_unusual(kinds: Kinds, starts: int, ends: int) -> tuple[int, int]:
     letters and digits that end in one. The second mask has the tails.
     """
     plain, lasts = kinds.letters | kinds.digits, ends >> 1
+    # ``word,`` and ``word.`` end in a tail: the mark is the last byte, and a letter or digit is before
+    # it. Whether a full stop is cut off depends on that letter: not in ``U.``.
     tails = lasts & plain << 1 & (kinds.suffixes | kinds.dots & kinds.before_dot << 1)
+    # A chunk of one character is usual, whatever it is: it is both a start and a last byte.
     unusual = ~(plain | tails | starts & lasts)
     return unusual | kinds.letters & kinds.digits << 1 | kinds.others, tails
 
@@ -161,11 +167,15 @@ def cut_chunk(
     else:
         core = bits_between(trimmed.first, trimmed.last)
         before_dot = kinds.letters | kinds.digits
+        # An address has a dot between a letter or digit and a letter, as in ``nltk.org``.
         has_dot = before_dot << 1 & kinds.dots & (kinds.letters & core) >> 1 != 0
         if has_dot and _may_be_host(data, trimmed.first, trimmed.last, kinds):
             return UNCUT
+        # An infix is one character: a segment begins at it and after it. In ``well-known``, at bits 4
+        # and 5.
         infixes = _infixes(kinds, core)
         starts |= infixes | infixes << 1
+    # An infix or suffix at the end would begin a segment behind the chunk.
     starts &= whole
     return UNCUT if _is_joined(data, starts, last, kinds.base, tables) else starts
 
@@ -184,8 +194,10 @@ def mark_parts(first: int, cuts: int) -> int:
 def _is_rare(kinds: Kinds, whole: int) -> bool:
     """Return whether a chunk needs rules that are missing here."""
     rare = kinds.others
+    # ``5km``, ``5+``, ``5$``: units after a number.
     rare |= kinds.digits << 1 & (kinds.letters | kinds.pluses | kinds.money)
     rare |= kinds.letters << 1 & kinds.money
+    # ``...`` and the dashes of ``a--b`` are cut as runs.
     rare |= kinds.dots << 1 & kinds.dots
     rare |= (kinds.letters | kinds.digits) << 2 & kinds.dashes << 1 & kinds.dashes
     dotted = kinds.dots & whole != 0  # where the number of capitals matters, which are bytes here
@@ -258,6 +270,7 @@ def _suffix(kinds: Kinds, first: int, last: int) -> int:
     if kinds.dots >> end & 1:
         if kinds.before_dot >> (end - 1) & 1:
             return 1
+        # A full stop after two capitals is cut off (``USA.``), but not after one (``U.``).
         return 1 if end - 1 > first and kinds.capitals >> (end - 2) & 3 == 3 else 0
     return 2 * (kinds.possessive >> end & 1)
 
@@ -268,6 +281,8 @@ def _infixes(kinds: Kinds, core: int) -> int:
     letters, digits, quotes = kinds.letters & core, kinds.digits & core, kinds.quotes & core
     capitals = kinds.capitals & core
     small = letters & ~capitals
+    # Each line: a mark, after one kind (moved left by one) and before another (moved right by one). The
+    # first cuts ``end.Next``, the next ones ``a,b``, ``3*4`` and ``well-known``.
     infixes = kinds.dots & (small | quotes) << 1 & (capitals | quotes) >> 1
     infixes |= kinds.commas & letters << 1 & letters >> 1
     infixes |= kinds.operators & digits << 1 & (digits | kinds.dashes & core) >> 1
@@ -284,6 +299,8 @@ def _is_joined(
     while clear_first_bit(starts):
         start = simd.first_bit(starts)
         starts, ends = clear_first_bit(starts), clear_first_bit(ends)
+        # Of the lengths of specials that begin with this byte, only those that end where a later segment
+        # ends: bit n of both masks.
         sizes = tables.joined[data[base + start]] & ends >> start
         while sizes:
             if find_special(data, tables, base + start, base + start + simd.first_bit(sizes)):
@@ -297,6 +314,8 @@ def find_special(data: NDArray[np.uint8], tables: SpacyTables, start: int, end: 
     """Return the parts of a special (CUTS of ``spacy_tables``), or 0 if the bytes are not one."""
     if end - start > SPECIAL_BYTES or start == end:
         return 0
+    # Most bytes are not a special: the first byte, the last byte and the length exclude nearly all of
+    # them.
     ends = (np.int64(data[start]) & 127) << 7 | np.int64(data[end - 1]) & 127
     if not tables.lengths[ends] >> (end - start) & 1:
         return 0

@@ -58,6 +58,7 @@ def _is_name(chunk: NDArray[np.int64], first: int, last: int) -> bool:
     while k < last:
         point = chunk[k, POINT]
         if point == _DOT:
+            # A label has 1 to 64 characters, and begins and ends with a letter or digit.
             if k == start or k - start > _LABEL_CHARS or is_last:
                 return False
             if not (chunk[start, FLAG] & HOST and chunk[k - 1, FLAG] & HOST):
@@ -68,6 +69,7 @@ def _is_name(chunk: NDArray[np.int64], first: int, last: int) -> bool:
                 break
             is_last = True
         k += 1
+    # The last label is the top-level domain: small letters only, so that ``end.Next`` is not an address.
     if labels == 0 or not _MIN_TLD <= k - start <= _MAX_TLD:
         return False
     for j in range(start, k):

@@ -1,7 +1,7 @@
 """Words that no rule of spaCy splits correctly, by language: contractions, abbreviations, emoticons.
 
-The facts are those of spaCy 3.8 (MIT licence; ``spacy.lang.tokenizer_exceptions`` and those of English,
-German, French and Russian). Those with white space (``и т.д.``) are omitted, so their words are separate.
+The facts are from spaCy 3.8 (MIT licence; ``spacy.lang.tokenizer_exceptions``, also of English, German,
+French and Russian). Specials with white space (``и т.д.``) are omitted, so their words are separate.
 """
 
 from collections.abc import Iterator

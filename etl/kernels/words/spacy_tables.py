@@ -1,7 +1,7 @@
 """Look-up tables of spaCy's rules, by language: character flags and special words.
 
-The facts are those of spaCy 3.8 (MIT licence; ``spacy.lang.char_classes``, ``spacy.lang.punctuation``). The
-punctuation that does not form words is that of datatrove 0.10.1 (Apache-2.0; ``datatrove.utils.text``).
+The facts are from spaCy 3.8 (MIT licence; ``spacy.lang.char_classes``, ``spacy.lang.punctuation``). The
+punctuation that does not form words is listed in datatrove 0.10.1 (Apache-2.0; ``datatrove.utils.text``).
 
 English, German, French and Russian have rules of their own, other languages those that spaCy applies in any
 language (``spacy.blank("xx")``). The rules of an unknown language are the English ones, as in datatrove,
@@ -26,7 +26,7 @@ OTHER: Final = "xx"
 """spaCy's name for the rules that hold in any language."""
 
 ENGLISH, ANY_LANGUAGE, GERMAN, FRENCH = range(4)
-"""Sets of rules (``etl.kernels.words.spacy_affixes``). Those of Russian are ANY_LANGUAGE."""
+"""Sets of rules (``etl.kernels.words.spacy_affixes``). Russian has the rules ANY_LANGUAGE."""
 
 # Bits of a character's flags.
 ALPHA: Final = 1 << 0  # in one of spaCy's alphabets
@@ -127,7 +127,7 @@ class SpacyTables(NamedTuple):
     # The next three hold lengths in bytes, as a mask: bit n is set for length n.
     lengths: NDArray[np.int32]  # (1 << 14,) of specials by 7 bits of the first and the last byte
     plain: NDArray[np.int64]  # (1 << 10,) of specials of letters and digits by 5 bits of each; from
-    # bit MARKED on, those of specials of letters and digits and a mark after them, without it
+    # bit MARKED on, lengths of specials with a mark at their end, counted without it
     joined: NDArray[np.int64]  # (256,) of specials of one part by the first byte
     rules: int  # ENGLISH, ...
 
@@ -152,6 +152,9 @@ def tables(rules: str = UNKNOWN) -> SpacyTables:
     language = "en" if rules == UNKNOWN else rules
     for special, parts in specials(language).items():
         word = special.encode()
+        # Nearly all chunks are not special. Before the hash table, small tables exclude them: by the
+        # first and last byte and the length, and for chunks of letters and digits by 5 bits of each,
+        # where a mark at the end is not counted.
         lengths[(word[0] & 127) << 7 | word[-1] & 127] |= 1 << len(word)
         core = special if special.isalnum() else special[:-1]
         if core.isalnum():
@@ -160,9 +163,11 @@ def tables(rules: str = UNKNOWN) -> SpacyTables:
         if len(parts) == 1 and not word.isalpha():
             joined[word[0]] |= 1 << len(word)
         key = _hash(word)
+        # Open addressing: a special is in the first free slot from its own on.
         slot = key >> 32 & _NUM_SLOTS - 1
         while table[slot, KEY] != 0:
             slot = slot + 1 & _NUM_SLOTS - 1
+        # The lengths of the parts, from the lowest byte on: ``do`` and ``n't`` are 0x0302.
         table[slot] = key, sum(len(part) << 8 * k for k, part in enumerate(parts))
     arrays = (character_classes.classes(), _flags(rules), table, lengths, plain, joined)
     for array in arrays:
@@ -191,6 +196,7 @@ def _flags(rules: str) -> NDArray[np.uint32]:
     }
     categories = [unicodedata.category(chr(point)) for point in range(0x20000)]
     table[:0x20000] = [of_category.get(category, 0) for category in categories]
+    # Planes 2 and 3 have Chinese characters only.
     table[0x20000:0x3FFFE] = LETTER
     for first, last in _CASED:
         for point in range(first, last + 1):
@@ -216,6 +222,8 @@ def _flags(rules: str) -> NDArray[np.uint32]:
         table[first : last + 1] |= NO_WORD | SENTENCE_END
     classes = character_classes.classes()
     table[(classes == character_classes.SPACE) | (classes == character_classes.LINE)] |= SPACE
+    # The rules of the four languages keep such characters in one word, as spaCy does; for other
+    # languages, each is a word.
     if rules not in LANGUAGES:
         is_unspaced = (classes == character_classes.UNIT) | (classes == character_classes.KATAKANA)
         table[is_unspaced] |= UNSPACED

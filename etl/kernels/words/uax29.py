@@ -1,7 +1,7 @@
 """Split texts into words by Unicode's UAX #29 (rules WB3 to WB16), with a state table.
 
 A *segment* is the text between two word boundaries, unless it is white space: a word, a number, a
-punctuation mark, an emoji. A *word* is a segment with a letter or a digit. The tailorings are those of
+punctuation mark, an emoji. A *word* is a segment with a letter or a digit. The tailorings are listed in
 ``etl.kernels.bytes.character_classes``. The scan is linear in the bytes, since it looks ahead over marks
 only, and needs no memory beyond the caller's block. A long document is read in several blocks of segments.
 """
@@ -72,6 +72,7 @@ def _steps() -> NDArray[np.uint8]:
     steps[:, MID_LETTER:] = _BOUNDARY | OTHER
     steps[:, : BLANK + 1] = _BOUNDARY | _CLOSED  # white space and control characters
     steps[_CLOSED, [FORMAT, ZWJ]] = _BOUNDARY | _CLOSED
+    # Marks do not change what the open segment ends with.
     for state in range(_CLOSED + 1, _NUM_STATES):
         steps[state, [MARK, FORMAT, ZWJ]] = _JOIN | state  # WB4
     for state, following in [
@@ -127,7 +128,11 @@ def next_segments(
     state, after_joiner = _CLOSED, -1  # after_joiner: the byte after the last zero-width joiner
     while at < end and num < len(block) - 1:
         kind, width = class_at(data, at, end, classes)
+        # One look-up decides nearly every boundary: by what the open segment ends with, and the next
+        # character.
         step = np.int64(_STEPS[state, kind])
+        # Some rules depend on one character more: the apostrophe joins in ``can't``, but not at the end
+        # of ``dogs'``.
         if step >= _IF_LETTER:
             follower = _next_class(data, at + width, end, classes)
             if not _FOLLOWERS[step >> _STATE_BITS, follower]:

@@ -70,8 +70,8 @@ class _Rejected(NamedTuple):
 def read(split: Split, source: Source, *, batch_bytes: int) -> Iterator[pa.Table]:
     """Yield the split's rows as tables of schema RAW.
 
-    The rows of a record batch that takes too much memory have a reason, as have those of a damaged one if
-    readable rows are kept. A stream ends where a message is damaged, which is then one row.
+    The rows of a record batch that takes too much memory have a reason, as have the rows of a damaged one
+    if readable rows are kept. A stream ends where a message is damaged, which is then one row.
     """
     row = split.known_first_row
     with storage.open_input(split.uri) as file:
@@ -203,7 +203,7 @@ def _check_held(memory: int, held: int, split: Split) -> int:
 
 
 def _validate(batch: pa.RecordBatch, split: Split) -> None:
-    """Raise ArrowInvalid if an offset or index is out of bounds; Arrow does not check those of a file.
+    """Raise ArrowInvalid if an offset or index is out of bounds; Arrow does not check the offsets in a file.
 
     Text that is not UTF-8 is accepted here: its rows get a reason later. Raises SourceError for a column
     type that only Arrow's C++ library supports.

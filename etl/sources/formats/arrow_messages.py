@@ -1,7 +1,7 @@
 """Check the messages of Arrow IPC files and streams before Arrow reads them: what memory they take.
 
-Arrow allocates what a message claims: the length of its body, and of each compressed buffer. The layouts are
-those of Arrow's ``Message.fbs``, ``Schema.fbs`` and ``File.fbs``, serialized by FlatBuffers.
+Arrow allocates what a message claims: the length of its body, and of each compressed buffer. The layouts
+are defined by Arrow's ``Message.fbs``, ``Schema.fbs`` and ``File.fbs``, serialized by FlatBuffers.
 """
 
 import struct

@@ -71,9 +71,12 @@ def _read_members(file: pa.NativeFile, split: Split) -> Iterator[bytes | Damage]
     """Yield the content of the members of a piece from its first line on, and of its last line."""
     layer = layer_of(split.compression)
     members = Members(file, layer, uri=split.uri, start=split.start, stop=split.stop)
+    # A piece has the lines that begin after its first line feed, up to the line that its last member
+    # leaves open: the first line feed of the next piece ends that (``is_after``).
     has_begun, is_after = split.start == 0, False
     while True:
         content = members.read()
+        # Damage hides where lines begin, so a line begins after it.
         if not content and members.damage is not None:
             if has_begun:
                 yield Damage(members.damage)
@@ -134,6 +137,8 @@ def read_blocks(
         if len(partial) > max_line_bytes:  # known to be too long: skip the rest of the line
             end = chunk.find(b"\n")
             chunk = b"" if end < 0 else chunk[end:]  # noqa: PLW2901
+        # A line of many chunks is yielded alone: together with the rest of the block it would be copied
+        # once more.
         if len(partial) > _LONG_LINE_BYTES and (end := chunk.find(b"\n") + 1):
             partial += chunk[:end]
             text = _decode(partial).removeprefix(byte_order_mark)

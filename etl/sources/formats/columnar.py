@@ -93,7 +93,7 @@ def _decode_dictionaries(batch: pa.RecordBatch, max_bytes: int) -> Iterator[pa.R
 
 
 def _decoded_lengths(array: pa.DictionaryArray) -> Any:
-    """Return the size of each value after decoding; of nested values, that of the whole dictionary."""
+    """Return the size of each value after decoding; of nested values, the size of the whole dictionary."""
     values = array.dictionary
     if not is_text(values.type):
         return np.full(
@@ -183,7 +183,7 @@ _STRING_FACTOR = 26
 def _python_bytes(array: pa.Array) -> int:  # noqa: PLR0911 - a case per kind of type
     """Return an upper bound of the size of an array as Python objects and JSON.
 
-    The sizes are those of CPython 3.11 to 3.13.
+    The sizes are measured in CPython 3.11 to 3.13.
     """
     kind, count = array.type, len(array)
     if isinstance(array, pa.ExtensionArray):
@@ -192,6 +192,7 @@ def _python_bytes(array: pa.Array) -> int:  # noqa: PLR0911 - a case per kind of
         return 80 * count + _STRING_FACTOR * _string_bytes(array)
     if types.is_fixed_size_binary(kind):
         return count * (80 + 6 * int(kind.byte_width))
+    # As Python objects, rows do not share an entry of the dictionary.
     if types.is_dictionary(kind):
         if not is_text(kind.value_type):
             return count * (80 + _python_bytes(array.dictionary))

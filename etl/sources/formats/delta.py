@@ -57,7 +57,7 @@ class TableListing:
     """The files of a Delta table to read, some of them before, and those whose rows it lacks by now.
 
     ``removed`` has, by URI, what happened to each of these files. ``moves`` are new moves, by the table's id,
-    to be kept for the next listing; empty if they are those of ``ReadBefore``.
+    to be kept for the next listing; empty if ``ReadBefore`` has them.
     """
 
     files: Iterable[Split]

@@ -53,7 +53,7 @@ def starts_array(content: bytes) -> bool:
 def read_elements(
     chunks: Iterable[bytes | Damage], *, max_bytes: int
 ) -> Iterator[Element | Damage]:
-    """Yield the elements of an array in order; one that cannot be read has a problem.
+    """Yield the elements of an array in order; an element that cannot be read has a problem.
 
     Damage ends the array. What follows the array, and a missing end, count as a malformed element.
     """
@@ -169,10 +169,14 @@ def _skip_element(text: _Text, max_bytes: int) -> tuple[str, bool]:
         end = None
         for match in _MARK.finditer(text.text, text.position):
             mark = match[0]
+            # Brackets and commas inside strings do not count. A line feed ends a string, since JSON has
+            # none in it: a missing quote does not swallow the file.
             if in_string or mark == '"':
                 in_string = mark not in ('"', "\n") if in_string else True
             elif mark in "[{":
                 open_brackets += mark.encode()
+            # A closing bracket also closes brackets that are still open inside: after damage, the
+            # element still ends.
             elif mark in _OPENING and (index := open_brackets.rfind(_OPENING[mark])) >= 0:
                 del open_brackets[index:]
             elif mark == "]" or (mark == "," and not open_brackets):

@@ -6,7 +6,7 @@ isolates a bad line or distinguishes an absent text from a null one, and Arrow's
 as two rows.
 
 Files of lines are cut, compressed ones between their members (see ``member_starts.py``): bgzip and pzstd
-write many, gzip one. ``row`` counts lines, so those of the earlier pieces of a file are counted before a
+write many, gzip one. ``row`` counts lines, so the lines of the earlier pieces of a file are counted before a
 piece is read. A file that starts with an array is one piece, whatever its extension, and ``row`` is the index
 in the array (see ``json_array.py``).
 """
@@ -61,7 +61,7 @@ def cut(whole: Split, source: Source, known: Sequence[KnownPart]) -> list[Split]
 
 
 def _is_known_array(whole: Split) -> bool:
-    """Return whether a file is an array; one that cannot be opened is reported when it is read."""
+    """Return whether a file is an array; an unreadable file is reported when it is read."""
     try:
         with storage.open_input(whole.uri) as file:
             return is_array(file, whole)
@@ -150,10 +150,9 @@ def _number_lines(block: str, row: int) -> tuple[Iterable[tuple[int, str]], int]
 
     Blank lines may be left out.
     """
+    # Blank lines must not cost as much as records: where lines are short, they are looked for first.
     begin = block[:_SAMPLED_CHARS]
-    if begin.count("\n") * _SHORT_LINE_CHARS > len(
-        begin
-    ):  # blank lines must not cost as much as records
+    if begin.count("\n") * _SHORT_LINE_CHARS > len(begin):
         after = row + block.count("\n") + (not block.endswith("\n"))
         return _filled_lines(block, row), after
     lines = block.split("\n")
@@ -167,6 +166,8 @@ def _filled_lines(block: str, row: int) -> Iterator[tuple[int, str]]:
         if (blanks := _BLANKS.match(block, position)) is not None:
             if blanks.end() == len(block):
                 return
+            # A run of white space may end with the indentation of a line: count the line feeds in it,
+            # and go on after the last one.
             start = max(block.rfind("\n", position, blanks.end()) + 1, position)
             row += block.count("\n", position, start)
             position = start

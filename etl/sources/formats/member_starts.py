@@ -37,7 +37,7 @@ _MAX_FRAMES = 1 << 27  # by the format
 def find_cuts(whole: Split, split_bytes: int, *, content: bytes = b"") -> list[int]:
     """Return the bytes of a file at which pieces of about ``split_bytes`` of text may begin.
 
-    ``content`` is what the content of a member must start with, also that of a first one at byte 0. There are
+    ``content`` is what the content of a member must start with, also of a first one at byte 0. There are
     none if the file is small, has one member, is not compressed, or cannot be read; reading it reports the
     error.
     """
@@ -94,6 +94,7 @@ def _search(whole: Split, step: int, content: bytes) -> Iterator[int]:
             for point, start in zip(some, found, strict=True):
                 if start is None:
                     return
+                # A member longer than a step is found from several points: only once, from the first.
                 if point > last:
                     yield start
                     last = start
@@ -107,6 +108,7 @@ def _find_member(whole: Split, content: bytes, offset: int) -> int | None:
     for search_bytes in _SEARCH_BYTES:
         packed = _read(whole, offset, offset + search_bytes + _CHECK_BYTES)
         is_end = offset + len(packed) >= whole.size
+        # The magic number also occurs in compressed data by chance: each candidate is decompressed.
         at = packed.find(magic, 0, search_bytes)
         while at >= 0:
             head = packed[at : at + _CHECK_BYTES]

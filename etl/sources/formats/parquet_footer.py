@@ -130,6 +130,7 @@ class FooterReader:
         count, kind = reader.items()
         if kind != 12:
             raise ValueError(f"a list has items of type {kind}")
+        # Counted before the items are read: a few bytes can claim a billion of them.
         self._memory += count * item_bytes
         if count > len(self._data):
             raise ValueError(f"a list claims {count} items")
@@ -144,6 +145,8 @@ class FooterReader:
 
     def _columns(self, reader: thrift.ThriftReader) -> list[Column]:
         columns: list[Column] = []
+        # The schema is a tree, written depth first: each group says how many children follow. A group is
+        # closed when its last child was read.
         open_groups: list[list[Any]] = []  # remaining children, path, whether it is repeated
         for index in range(self._count(reader, _ELEMENT_BYTES)):
             name, fields = _schema_element(reader)
@@ -201,6 +204,7 @@ class FooterReader:
 
     def _chunk(self, column: Column, metadata: dict[int, Any]) -> ColumnChunk:
         start, dictionary = metadata[9], metadata.get(11, 0)
+        # A dictionary page, if there is one, comes before the data pages.
         start = dictionary if 0 < dictionary < start else start
         length = metadata[7]
         if start < 0 or length < 0 or start + length > self._size:

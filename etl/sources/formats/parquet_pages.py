@@ -135,8 +135,10 @@ class _ColumnMemory:
         In a list, any number of values may be in one row, so all pages count as one batch.
         """
         column = self.column
+        # At most a batch of values is decoded at once.
         decoded = count if column.is_list else min(count, self._rows)
         value_bytes = _OFFSET_BYTES + (column.value_bytes or 0)
+        # In the worst case, each value is the dictionary's longest, which may have all of its bytes.
         if column.value_bytes is None and encoding in _DICTIONARY_ENCODINGS and self._is_decoded:
             value_bytes += self._dictionary
         elif encoding == _DELTA_BYTE_ARRAY:
@@ -145,6 +147,8 @@ class _ColumnMemory:
         memory += 0 if encoding in _DICTIONARY_ENCODINGS else size
         memory += _LEVEL_BYTES * count if encoding in _DELTA_ENCODINGS else 0
         memory += _LEVEL_BYTES * count if column.is_list else 0
+        # A batch of 1,000 rows over pages of 600: the second page ends the first batch and begins the
+        # next one.
         first, self._values = self._values, self._values + count
         last = max(first, self._values - 1)
         if column.is_list or first % self._rows:  # the page continues a batch
@@ -201,6 +205,8 @@ class _ChunkPages:
 
     def _pass_header(self, content: memoryview) -> memoryview:
         """Return what follows the next page header; empty if it is incomplete."""
+        # Most headers take 50 bytes, but statistics may make them long: try with more only if a header
+        # is incomplete.
         for limit in _HEADER_BYTES:
             data = self._head + bytes(content[:limit])
             reader = thrift.ThriftReader(data)

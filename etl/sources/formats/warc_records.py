@@ -108,6 +108,7 @@ class _Reader:
         A header does not contain the first line of another one.
         """
         while True:
+            # Read until the blank line that ends a header: no longer than a header may be.
             match = _HEADER_END.search(self._buffer, 0, _MAX_HEADER_BYTES)
             if match and _VERSION.match(self._buffer):
                 return match.end() if self._buffer.find(b"\nWARC/", 0, match.end()) < 0 else None
@@ -154,6 +155,8 @@ class _Reader:
         begin = self._content.offset - len(self._buffer) + start
         end = begin + length
         error = f"the record has {length} bytes, but the limit is {self._max}"
+        # A wrong length may hide thousands of records: look at what is behind the block, and come back
+        # if that is not a record. Each look costs reading, so their number is limited.
         if self._rewinds == _MAX_REWINDS or not self._content.can_rewind(begin - 1):
             return self._skip_damage(record, error)
         reached = self._content.offset

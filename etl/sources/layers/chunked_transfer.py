@@ -21,6 +21,9 @@ def undo_chunks(body: bytes) -> tuple[bytes, str | None] | None:
     position, why = 0, None
     while why is None and (line := _SIZE_LINE.match(body, position)):
         start, end = line.end(), line.end() + int(line[1], 16)
+        # Some crawlers undo the chunks, but leave the header that names them. A text that happens to
+        # begin with hexadecimal digits must not be taken for a chunk: the first one needs CR LF, or must
+        # end where it says.
         is_credible = bool(chunks) or line[2] == b"\r\n"
         if start == end:
             is_last = bool(chunks) or _LAST_CHUNK.match(body, start) is not None

@@ -113,6 +113,8 @@ class Members:
             return self.read()
         members = len(self._members)
         while content := self.read():
+            # Nothing before the offset is read again: of the members passed over, only the last is
+            # remembered.
             while len(self._members) > members + 1:
                 del self._members[-2]
             start = self.offset - len(content)
@@ -150,6 +152,8 @@ class Members:
 
     def _find_member(self, offset: int) -> tuple[int, int]:
         """Return where the member at an offset starts: in the content, in the file."""
+        # The greater second number finds the last of several members that start at the same offset: all
+        # but it are empty.
         after = bisect_right(self._members, (offset, self._file.size()))
         return self._members[max(after - 1, 0)]
 
@@ -161,6 +165,7 @@ class Members:
     def _read(self) -> bytes:
         while self.damage is None:
             if self._index == len(self._buffer):
+                # The buffer is used up, and its bytes are counted, before the next ones are read.
                 self._buffer_offset += self._index
                 self._buffer, self._index = self._file.read(_READ_BYTES), 0
             if self._layer is None:
@@ -196,6 +201,7 @@ class Members:
             self._extend_buffer(_HEAD_BYTES)
         self.member_offset = self.position
         self._members.append((self.offset, self.member_offset))
+        # A file can have very many members: only the last ones can be read again.
         del self._members[:-_MAX_MEMBERS]
         self.unverified_bytes = self._returned = 0
         self._careful_from = None
@@ -227,11 +233,13 @@ class Members:
         assert self._layer is not None
         magic = MAGIC[self._layer.coding]
         self._unpacker, self.damage, self.unverified_bytes = None, None, 0
+        # Where the damaged member ends is unknown: search from its second byte on.
         self._buffer, self._index, self._buffer_offset = b"", 0, self.member_offset + 1
         self._file.seek(self._buffer_offset)
         while True:
             start = self._buffer.find(magic, self._index)
             if start < 0:
+                # The magic number may begin with the last bytes of the buffer.
                 self._index = max(len(self._buffer) - len(magic) + 1, self._index)
                 if not self._extend_buffer(_READ_BYTES):
                     self._index = len(self._buffer)
@@ -240,6 +248,8 @@ class Members:
             self._index = start
             if len(self._buffer) - start < _CHECK_BYTES:
                 self._extend_buffer(_CHECK_BYTES - (len(self._buffer) - start))
+            # The magic number also occurs in compressed data by chance: what follows must decompress, to
+            # the expected content.
             head = self._buffer[self._index : self._index + _CHECK_BYTES]
             if starts_member(head, self._layer, self._content):
                 return True
@@ -274,15 +284,19 @@ class Members:
             size += len(parts[-1])
         content = b"".join(parts)
         if self._returned:
+            # The member was opened again after damage: its content up to there was returned already.
             skipped = min(self._returned, len(content))
             self._returned, content = self._returned - skipped, content[skipped:]
         self.unverified_bytes += len(content)
+        # A step of many bytes loses what was readable before the damage. Read the member again, in steps
+        # of one byte from the start of this step on, and report the damage then.
         if damage is not None and step_bytes > 1:
             self._careful_from = self.position
             self._open_member_again()
         elif damage is not None:
             self.damage = f"the member at byte {self.member_offset} is damaged ({damage})"
         elif unpacker.eof:
+            # The step reached into the next member.
             self._index -= len(unpacker.unused_data)
             self._unpacker, self.unverified_bytes = None, 0
             self.complete_members += 1

@@ -1,4 +1,4 @@
-"""The FinewebQuality stage: quality rules that FineWeb adds to those of Gopher and C4."""
+"""The FinewebQuality stage: quality rules that FineWeb adds to Gopher's and C4's."""
 
 from typing import Literal
 
@@ -15,9 +15,9 @@ from etl.stages.signals import (
 
 
 class FinewebQuality(ByLanguage):
-    """Keep pages whose lines are sentences: the rules that FineWeb adds to those of Gopher and C4.
+    """Keep pages whose lines are sentences: the rules that FineWeb adds to Gopher's and C4's.
 
-    All thresholds are those of the paper (Penedo et al. 2024, arXiv 2406.17557, section 3.6); None disables
+    All thresholds are from the paper (Penedo et al. 2024, arXiv 2406.17557, section 3.6); None disables
     a rule. ``languages`` sets limits per language, as in ``{de: {min_terminal_line_ratio: null}}``, or names
     a table of limits: ``fineweb2``. Its limits on line feeds (German: 0.152) assume one line feed between
     paragraphs, as trafilatura writes them. ``words`` is as in ``gopher_quality``.

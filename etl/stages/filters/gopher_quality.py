@@ -23,10 +23,11 @@ from etl.stages.signals import (
 class GopherQuality(ByLanguage):
     """Keep prose: the quality rules of Gopher (Rae et al. 2021, arXiv 2112.11446, table A1).
 
-    All thresholds are those of the paper; None disables a rule. Word lengths (in code points) and stop words
+    All thresholds are from the paper; None disables a rule. Word lengths (in code points) and stop words
     are for English. ``languages`` sets limits per language, as in ``{de: {max_mean_word_length: 15}}``, or
-    names a table of limits: ``fineweb2`` has 32 languages. If it is set, the stop words are those of the
-    document's language (``etl.kernels.signals.stop_words``), and a language without a list has no such rule.
+    names a table of limits: ``fineweb2`` has 32 languages. If it is set, the stop words belong to the
+    document's language (``etl.kernels.signals.stop_words``), and a language without a list has no such
+    rule.
 
     Words are segments: words, numbers and punctuation marks as spaCy splits the document's language, or
     English if the language is unknown. datatrove 0.10.1 counts these, and each rule gives the same verdict
@@ -58,8 +59,8 @@ class GopherQuality(ByLanguage):
     min_alpha_word_ratio: float | None = 0.8
     """Smallest share of words that contain a letter."""
     min_stop_words: int | None = 2
-    """Fewest distinct stop words: the, be, to, of, and, that, have, with; with ``languages``, those of the
-    document's language."""
+    """Fewest distinct stop words: the, be, to, of, and, that, have, with; with ``languages``, the stop
+    words of the document's language."""
 
     def rules(self) -> Rules:
         """Return the rules; the first that holds rejects the document as ``gopher_quality.<name>``."""

@@ -45,7 +45,7 @@ _WORD_SIGNALS = {
 class GopherRepetition(ByLanguage):
     """Keep documents with little repetition: the repetition rules of Gopher.
 
-    All thresholds are those of the paper (Rae et al. 2021, arXiv 2112.11446, table A1); None disables a rule.
+    All thresholds are from the paper (Rae et al. 2021, arXiv 2112.11446, table A1); None disables a rule.
     ``languages`` sets limits per language, as in ``{ja: {max_duplicate_5gram_char_ratio: 0.33}}``, or names a
     table of limits: ``fineweb2``.
 

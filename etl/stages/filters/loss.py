@@ -74,7 +74,7 @@ class Loss(Filter):
         return {**super().identity(), "lake": hashlib.sha256(paths.encode()).hexdigest()}
 
     def files(self) -> dict[str, FileSet]:
-        """Return nothing: workers read the lake themselves, as they do that of the recipe."""
+        """Return nothing: workers read the lake themselves, as they read the recipe's lake."""
         return {}
 
     def check(self) -> None:

@@ -65,7 +65,7 @@ class Url(Filter):
       ``min_soft_words`` of them;
     - ``substrings`` match anywhere in the letters and digits of the URL, across punctuation.
 
-    The rules are those of RefinedWeb (Penedo et al. 2023, arXiv 2306.01116, appendix G) as in datatrove
+    The rules are from RefinedWeb (Penedo et al. 2023, arXiv 2306.01116, appendix G) as in datatrove
     0.10.1. datatrove matches words in the URL as written; here percent signs, Punycode and full-width
     letters are decoded, and letters of all scripts count, in lower case. Lists may have millions of entries.
 

@@ -28,7 +28,7 @@ _UNITS: Final = {
 class C4(Transform):
     """Keep the lines of a page that are sentences, and the pages that still have enough of them.
 
-    The rules are those of C4 (Raffel et al. 2020, arXiv 1910.10683, section 2.2) as datatrove 0.10.1 applies
+    The rules are C4's (Raffel et al. 2020, arXiv 1910.10683, section 2.2) as datatrove 0.10.1 applies
     them. A line is dropped if it has a word of more than ``max_word_chars``, does not end in . ? ! or a
     quotation mark (or ends in ...), has fewer than ``min_words_per_line`` words, or contains javascript or a
     phrase about policies. Citation marks like [1] are removed from the remaining lines. A page is rejected

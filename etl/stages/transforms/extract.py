@@ -28,14 +28,14 @@ class Extract(Transform):
     """Replace HTML pages by their main text; other documents stay unchanged.
 
     ``resiliparse`` is the extractor of DCLM (Li et al. 2024), 26 MB of HTML/s per core; ``trafilatura``, in
-    its precision mode, is that of FineWeb (Penedo et al. 2024), 1.5 MB/s per core.
+    its precision mode, is FineWeb's (Penedo et al. 2024), 1.5 MB/s per core.
 
-    Which documents are pages depends on the media type that the source gives (that of a WARC record, the
+    Which documents are pages depends on the media type that the source gives (of a WARC record, the
     extension of a file, the column ``media_type``), or else on their content: see ``etl.text.html_sniffing``.
     So one recipe works for WARC, WET and Parquet. ``all_html`` treats every document as a page, which
     fragments without a type may need.
 
-    A page that takes more than ``seconds`` of CPU time (the default is datatrove's), or ten times that of
+    A page that takes more than ``seconds`` of CPU time (the default is datatrove's), or ten times as much
     wall time, is rejected as ``extract.timeout``. Other reasons are ``extract.failed`` (the error is in
     ``metadata``), ``extract.empty``, and ``extract.markup`` for a document that even so is mostly markup.
     Documents that an earlier stage has rejected are not extracted.

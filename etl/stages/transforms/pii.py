@@ -16,8 +16,8 @@ from etl.text.pii_kinds import KINDS, Kind
 class Masks(Settings):
     """The replacements for personal data.
 
-    The defaults follow StarCoder (Li et al. 2023, arXiv 2305.06161). They are not real data: a model can be
-    kept from generating them, and a second pass matches nothing. For those of FineWeb, set
+    The defaults follow StarCoder (Li et al. 2023, arXiv 2305.06161). No default is real data: a model can
+    be kept from generating them, and a second pass matches nothing. For FineWeb's replacements, set
     ``email: email@example.com`` and ``ip: 22.214.171.124`` (datatrove 0.10.1, which rotates several).
     """
 

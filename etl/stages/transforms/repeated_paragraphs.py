@@ -13,7 +13,7 @@ from etl.stages.transforms.rewrite import Ignore, cut_repeats
 class RepeatedParagraphs(Transform):
     """Remove paragraphs that repeat an earlier paragraph of the document; a blank line ends a paragraph.
 
-    Paragraphs are compared without white space at the ends of their lines. Those of fewer than
+    Paragraphs are compared without white space at the ends of their lines. Paragraphs of fewer than
     ``min_paragraph_chars`` code points are kept (10 is chosen here). ``ignore`` and ``min_chars`` are as in
     ``repeated_lines``; with ``space``, a paragraph is found however it is wrapped.
     """

@@ -1,6 +1,6 @@
 """A real control plane on loopback: etcd, kube-apiserver, kube-controller-manager, kube-scheduler.
 
-The binaries are those of the folder that ``KUBEBUILDER_ASSETS`` names.
+The binaries are in the folder that ``KUBEBUILDER_ASSETS`` names.
 """
 
 import base64

@@ -80,7 +80,7 @@ class Site:
     def run(self, recipe: Path, settings: Mapping[str, str], *, workers: int) -> Iterator[None]:
         """Start a run of the recipe file of a folder; delete it at the end with all its pods.
 
-        The objects are those of the overlay, with other settings and another number of workers.
+        The objects are as in the overlay, with other settings and another number of workers.
         """
         files = {path.name: path.read_text("utf-8") for path in recipe.parent.iterdir()}
         values = of_kind(OVERLAY, "ConfigMap")["tokenlake-settings"]["data"]

@@ -35,7 +35,8 @@ class Network:
     def _gateway(self) -> str:
         """The address of the namespace that has the addresses of all Services.
 
-        They are not this machine's, since another program may listen there on a port of all addresses.
+        The addresses are not this machine's, since another program may listen there on a port of all
+        addresses.
         """
         return f"10.{200 + self.number}.0.2"
 

@@ -41,7 +41,7 @@ def test_the_demo_runs_as_documented_and_leaves_nothing(
 def test_requests_of_pods_were_never_denied(site: Site) -> None:
     """The operator, the driver and a person need no verb that they lack.
 
-    Requests of kubectl, and of the account without rights, are those of other tests.
+    Requests of kubectl, and of the account without rights, belong to other tests.
     """
     denied = [
         (entry["user"]["username"], entry["verb"], entry["requestURI"])
