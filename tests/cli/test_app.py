@@ -464,6 +464,7 @@ def test_a_trial_reads_a_part_and_writes_beside_the_lake(recipe_file: Path) -> N
     assert "created by a different recipe" in other.stderr
 
 
+@pytest.mark.local_only  # S3 has no links
 def test_a_trial_never_replaces_a_lake(made: Recipe, tmp_path: Path) -> None:
     file = tmp_path / "again.yaml"
     file.write_text(made.model_dump_json(exclude_unset=True))
