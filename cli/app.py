@@ -18,6 +18,7 @@ from etl.cli.commands import (
     cluster,
     dashboard,
     diff,
+    doctor,
     duplicates,
     export,
     history,
@@ -57,7 +58,7 @@ COMMANDS: Final = {
     "Look": (status, report, show, sample, trace, duplicates, tune, lineage),
     "Versions": (history, diff, release, releases),
     "Training": (shuffle, replay, losses, export),
-    "Maintenance": (verify, repair, vacuum, optimize, warm),
+    "Maintenance": (verify, repair, vacuum, optimize, warm, doctor),
     "Clusters": (submit, cluster, logs, dashboard, certificates),
     "Reference": (recipes, stages, schema),
 }

@@ -63,6 +63,7 @@ LIBRARIES = {
         "etl.dedup.*",
         "etl.job.cluster_job",
         "etl.job.do_work",
+        "etl.job.doctor",
         "etl.job.run",
         "etl.job.shipped_files",
         "etl.job.shuffle",
