@@ -9,6 +9,7 @@ FUZZ_SECONDS ?= 600
 PYTEST_OPTIONS ?=
 
 BIN       := .venv/bin
+PRODUCT   := .venv/.product
 INSTALLED := .venv/.installed
 PYTEST    := $(BIN)/python -m pytest $(PYTEST_OPTIONS)
 
@@ -18,7 +19,7 @@ PYTEST    := $(BIN)/python -m pytest $(PYTEST_OPTIONS)
 help:  ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
-demo: $(INSTALLED)  ## turn the shipped sample into training batches
+demo: $(PRODUCT)  ## turn the shipped sample into training batches
 	$(BIN)/etl run demo --lake $(LAKE)
 	$(BIN)/python -m etl.pipelines.tour $(LAKE)
 
@@ -100,11 +101,15 @@ clean:  ## remove the demo's lake and all caches; keep .venv
 	rm -rf $(LAKE) build dist site *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 
-# The stamp file makes the environment follow pyproject.toml and constraints.txt.
-$(INSTALLED): pyproject.toml constraints.txt
+# The stamp files make the environment follow pyproject.toml and constraints.txt. The demo needs the product only.
+$(PRODUCT): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Tokenlake needs Python 3.11 or newer: make PYTHON=python3.11" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[train]'
+	@touch $@
+
+$(INSTALLED): $(PRODUCT)
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[train,dev,segmenters,site,slurm,k8s,k8s-dev]'
 	-$(BIN)/python -m tests.helpers.kubectl $(BIN)
 	@touch $@

@@ -18,6 +18,7 @@ from etl.cli.commands import (
     cluster,
     dashboard,
     diff,
+    doctor,
     duplicates,
     export,
     history,
@@ -52,41 +53,16 @@ from etl.cli.sigterm import stop_of, termination_as_interrupt
 from etl.errors import TokenlakeError, error_line, torch_error
 from etl.visible_text import escape_output, one_line
 
-COMMANDS: Final = (
-    init,
-    run,
-    submit,
-    cluster,
-    logs,
-    dashboard,
-    plan,
-    status,
-    recipes,
-    stages,
-    schema,
-    certificates,
-    history,
-    show,
-    diff,
-    lineage,
-    trace,
-    sample,
-    report,
-    duplicates,
-    verify,
-    repair,
-    tune,
-    replay,
-    release,
-    releases,
-    vacuum,
-    optimize,
-    shuffle,
-    losses,
-    export,
-    warm,
-)
-"""One module per command, in the order of ``etl --help``. Each has an ``app`` with its one command."""
+COMMANDS: Final = {
+    "Start": (init, plan, run),
+    "Look": (status, report, show, sample, trace, duplicates, tune, lineage),
+    "Versions": (history, diff, release, releases),
+    "Training": (shuffle, replay, losses, export),
+    "Maintenance": (verify, repair, vacuum, optimize, warm, doctor),
+    "Clusters": (submit, cluster, logs, dashboard, certificates),
+    "Reference": (recipes, stages, schema),
+}
+"""The groups of ``etl --help``, and one module per command, which has an ``app`` with its one command."""
 
 
 _NOT_OF_THE_FILE: Final = (EACCES, EDQUOT, ENOSPC, EPERM, EROFS)
@@ -94,7 +70,22 @@ _NOT_OF_THE_FILE: Final = (EACCES, EDQUOT, ENOSPC, EPERM, EROFS)
 
 
 class _Commands(TyperGroup):
-    """A group of commands that prints a TokenlakeError with its hint instead of a traceback."""
+    """Lists the commands by what they are for, and prints a TokenlakeError with its hint and no traceback."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - Typer passes the context
+        """Write the groups of commands, and what to try first."""
+        width = max(map(len, self.commands))
+        for group, modules in COMMANDS.items():
+            names = [module.__name__.rpartition(".")[2] for module in modules]
+            with formatter.section(group):
+                formatter.write_dl(
+                    [
+                        (name.ljust(width), self.commands[name].get_short_help_str(80))
+                        for name in names
+                    ]
+                )
+        formatter.write_paragraph()
+        formatter.write_text("New here: `etl run demo --lake lake`")
 
     def main(self, *args: Any, **options: Any) -> Any:
         """Run the command line; all that it prints is escaped, usage errors and tracebacks included."""
@@ -185,8 +176,9 @@ def _common(
     del debug, show_version  # `_Commands` reads the one, `_print_version` acts on the other
 
 
-for command in COMMANDS:
-    app.add_typer(command.app)
+for commands in COMMANDS.values():
+    for command in commands:
+        app.add_typer(command.app)
 
 
 def main() -> None:

@@ -7,11 +7,12 @@ Each command of ``etl`` has a function here, except those that operate a cluster
 >>> from textwrap import fill
 >>> functions = sorted(name for name in etl.__all__ if name.islower())
 >>> print(fill(" ".join(functions), 72))
-apply commit_losses diff duplicates export_documents export_megatron
-graph history lake_page list_recipes list_stages make_certificates
-make_trial optimize plan propose_recipe read read_table release releases
-remove_release repair replay report run sample shuffle status submit
-sweep trace tune vacuum verify warm_kernels write
+apply commit_losses diff doctor duplicates export_documents
+export_megatron graph history lake_page list_recipes list_stages
+make_certificates make_trial optimize plan propose_recipe read
+read_table release releases remove_release repair replay report run
+sample shuffle status submit sweep trace tune vacuum verify warm_kernels
+write
 """
 
 from importlib import import_module
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from etl.errors import TokenlakeError
     from etl.exports.documents import export_documents
     from etl.exports.megatron import export_megatron
+    from etl.job.doctor import doctor
     from etl.job.plan_report import PlanReport, plan
     from etl.job.print_progress import PrintProgress
     from etl.job.progress import RunReport
@@ -76,6 +78,7 @@ _ORIGINS = {
     "apply": "etl.dataframe.apply",
     "commit_losses": "etl.maintenance.commit_losses.commit_losses",
     "diff": "etl.audit.table_diff.diff",
+    "doctor": "etl.job.doctor.doctor",
     "duplicates": "etl.audit.duplicates.duplicate_report.duplicates",
     "export_documents": "etl.exports.documents.export_documents",
     "export_megatron": "etl.exports.megatron.export_megatron",
@@ -126,6 +129,7 @@ __all__ = [
     "apply",
     "commit_losses",
     "diff",
+    "doctor",
     "duplicates",
     "export_documents",
     "export_megatron",

@@ -71,7 +71,9 @@ def made(client: Client, new_place: NewPlace, tiny_tokenizer: Path) -> Recipe:
 
 
 def test_every_command_has_a_function() -> None:
-    commands = {module.__name__.rpartition(".")[2] for module in COMMANDS}
+    commands = {
+        module.__name__.rpartition(".")[2] for group in COMMANDS.values() for module in group
+    }
     assert {*FUNCTIONS, *WITHOUT} <= commands
     for command in commands - {*WITHOUT}:
         function = getattr(etl, FUNCTIONS.get(command, command))

@@ -62,6 +62,7 @@ LIBRARIES = {
         "etl.compute.*",
         "etl.dedup.*",
         "etl.job.cluster_job",
+        "etl.job.doctor",
         "etl.job.run_steps",
         "etl.job.run",
         "etl.job.shipped_files",

@@ -122,6 +122,12 @@ def _security(folder: Path, given: Security | None) -> Iterator[Security]:
         shutil.rmtree(certificates, ignore_errors=True)
 
 
+def require_sbatch() -> None:
+    """Raise ClusterError if this machine has no client of Slurm."""
+    if shutil.which("sbatch") is None:
+        raise ClusterError("the command sbatch is not found", hint="run on a login node of Slurm")
+
+
 def _new_cluster(settings: SlurmFile, folder: Path, security: Security) -> Any:
     """Return a cluster without jobs."""
     try:
@@ -130,8 +136,7 @@ def _new_cluster(settings: SlurmFile, folder: Path, security: Security) -> Any:
         raise ClusterError(
             "the library dask-jobqueue is not installed", hint="pip install 'tokenlake[slurm]'"
         ) from error
-    if shutil.which("sbatch") is None:
-        raise ClusterError("the command sbatch is not found", hint="run on a login node of Slurm")
+    require_sbatch()
     number, memory = settings.workers_per_job, quantity(settings.memory)
     lifetime = settings.walltime * 60 - _MARGIN_SECONDS
     return SLURMCluster(

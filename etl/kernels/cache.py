@@ -103,6 +103,13 @@ class KernelCache(FunctionCache):
         data = self._shipped.load((signature, (triple, SHIPPED, ""), code))
         return None if data is None else self._impl.rebuild(target_context, data)
 
+    def place(self) -> str:
+        """Return where machine code of this kernel is: ``shipped``, ``cached`` or ``missing``."""
+        if self._shipped is not None and self._shipped.is_there():
+            return "shipped"
+        files: _CacheFiles = self._cache_file
+        return "cached" if files.is_there() else "missing"
+
     def end(self) -> None:
         """Let other processes compile the kernel, if this one has."""
         if self._is_compiling:
@@ -129,6 +136,10 @@ class _CacheFiles:
                 file.save(key, data)
                 return
 
+    def is_there(self) -> bool:
+        """Return whether a folder has machine code for any signature."""
+        return any(file.is_there() for file in self._files)
+
     def flush(self) -> None:
         """Forget all machine code in folders that can be written."""
         for file in self._files:
@@ -147,6 +158,10 @@ class _CacheFile(IndexDataCacheFile):
         self._prefix = f"{name}.{sys.implementation.cache_tag}."
         self._current = self._prefix + hashlib.sha256(stamp.encode()).hexdigest()[:16]
         super().__init__(folder, self._current, stamp)  # type: ignore[no-untyped-call]
+
+    def is_there(self) -> bool:
+        """Return whether the folder has machine code for any signature."""
+        return Path(self._cache_path, f"{self._current}.nbi").is_file()
 
     def load(self, key: object) -> object:
         """Return the machine code for one signature; None if there is none, or its files are damaged."""

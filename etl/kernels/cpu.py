@@ -34,7 +34,17 @@ def cpu() -> str | None:
 
 def target() -> str:
     """Return the processors that kernels are compiled for, as LLVM names them."""
-    return cpu() or str(binding.get_host_cpu_name())
+    return cpu() or host()
+
+
+def host() -> str:
+    """Return this machine's processor, as LLVM names it."""
+    return str(binding.get_host_cpu_name())
+
+
+def highest_level() -> str:
+    """Return the highest of `CPUS` that this machine has."""
+    return [name for name in CPUS if _has(name)][-1] if _is_x86() else "generic"
 
 
 def runs_shipped() -> bool:

@@ -6,8 +6,10 @@ in the user's cache folder. Where that cannot be written either, kernels are com
 bring machine code of their own (``etl.kernels.cpu``), which is used where nothing else is kept.
 """
 
+import pkgutil
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, TypeVar
 
 import numba
@@ -70,6 +72,12 @@ class _Kernel(LinkingKernel):
         super().__init__(function, **options)
         self._cache: Any = KernelCache(function)
 
+    @property
+    def cache(self) -> KernelCache:
+        """Return the cache of this kernel."""
+        cache: KernelCache = self._cache
+        return cache
+
     def compile(self, sig: Any) -> Any:
         """Load or compile the kernel for one signature."""
         try:
@@ -90,8 +98,26 @@ def _link(function: _Function, **options: bool) -> _Function:
 
 def count_kernels() -> tuple[int, int]:
     """Return how many versions of kernels this process has compiled, and loaded from the cache."""
-    modules = [module for name, module in sys.modules.items() if name.startswith(__package__)]
-    values = {id(value): value for module in modules for value in vars(module).values()}
-    stats = [value.stats for value in values.values() if isinstance(value, _Kernel)]
+    stats = [kernel.stats for kernel in _imported_kernels()]
     compiled = sum(sum(each.cache_misses.values()) for each in stats)
     return compiled, sum(sum(each.cache_hits.values()) for each in stats)
+
+
+def find_kernels() -> dict[str, list[str]]:
+    """Return the names of all kernels by where their machine code is: ``shipped``, ``cached`` or ``missing``.
+
+    A kernel whose machine code is there may still be compiled for types that are new.
+    """
+    package = import_module(__package__)
+    for module in pkgutil.walk_packages(package.__path__, f"{__package__}."):
+        import_module(module.name)
+    places: dict[str, list[str]] = {"shipped": [], "cached": [], "missing": []}
+    for each in _imported_kernels():
+        places[each.cache.place()].append(f"{each.__module__}.{each.py_func.__name__}")
+    return {place: sorted(names) for place, names in places.items()}
+
+
+def _imported_kernels() -> list["_Kernel"]:
+    modules = [module for name, module in sys.modules.items() if name.startswith(__package__)]
+    values = {id(value): value for module in modules for value in vars(module).values()}
+    return [value for value in values.values() if isinstance(value, _Kernel)]

@@ -79,13 +79,17 @@ class DaskCluster:
         """Return whether the cluster exists; raises ClusterError if Dask's operator is not installed."""
         return self._find() is not None
 
+    def require_permissions(self) -> None:
+        """Raise ClusterError if this account lacks a permission that a run needs."""
+        outside = {} if _has_certificates() else _NEEDS_OUTSIDE
+        self._api.require(_NEEDS | outside)
+
     def create(self, sizes: Mapping[str, int], *, run: str | None = None) -> None:
         """Create the cluster, or add workers to an existing cluster; ``run`` is the run that will delete it.
 
         Workers are never removed: Dask's operator would choose workers of any group.
         """
-        outside = {} if _has_certificates() else _NEEDS_OUTSIDE
-        self._api.require(_NEEDS | outside)
+        self.require_permissions()
         self._await_end()  # of an earlier cluster: the operator would count what is being deleted
         created = None if self.exists() else self._create(sizes["default"], run)
         found = created or self._find()

@@ -1,0 +1,40 @@
+"""Check that a run could use a cluster, without starting anything: for `etl doctor`."""
+
+from etl.compute.connect import connect_cluster, find_cluster_type
+from etl.compute.kubernetes.api import Api
+from etl.compute.kubernetes.cluster_file import ClusterFile
+from etl.compute.kubernetes.connect import connect_to_kubernetes
+from etl.compute.kubernetes.dask_cluster import DaskCluster
+from etl.compute.cluster_request import ClusterRequest, ignore
+from etl.compute.slurm import SlurmFile, connect_to_slurm, require_sbatch
+from etl.compute.worker_versions import WorkerVersions
+
+
+def check_cluster(address: str, tls: str | None = None) -> str:
+    """Return what a cluster offers; raise ClusterError if a run could not use it.
+
+    A scheduler must respond, and its workers must have the versions of this machine. For a cluster file, the
+    API server must grant what a run needs, or Slurm's programs must be installed.
+    """
+    cluster_type = find_cluster_type(address)
+    if cluster_type is connect_to_kubernetes:
+        return _check_kubernetes(ClusterFile.requested(address, ClusterRequest()))
+    if cluster_type is connect_to_slurm:
+        return _check_slurm(SlurmFile.requested(address, ClusterRequest()))
+    with connect_cluster(address, ClusterRequest(), tls) as client:
+        WorkerVersions(client).check()
+        threads = client.nthreads()
+        return f"{len(threads)} workers with {sum(threads.values())} threads and equal versions"
+
+
+def _check_kubernetes(settings: ClusterFile) -> str:
+    with Api.connect(settings.namespace, settings.context) as api:
+        cluster = DaskCluster(api, settings, ignore)
+        cluster.require_permissions()
+        state = "is up" if cluster.exists() else "does not exist yet"
+        return f"{settings.name} {state} in namespace {settings.namespace}, and all permissions are granted"
+
+
+def _check_slurm(settings: SlurmFile) -> str:
+    require_sbatch()
+    return f"jobs in the partition {settings.partition}"

@@ -1,0 +1,188 @@
+"""`doctor`: what this machine has, and whether it can use a store and a cluster: a page for a bug report."""
+
+import os
+import platform
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, distribution, version
+from pathlib import Path
+from typing import Final, TypeVar
+from uuid import uuid4
+
+from distributed.system import MEMORY_LIMIT
+from packaging.requirements import Requirement
+
+from etl import storage
+from etl.compute.worker_count import num_cores
+from etl.compute.library_versions import environment_versions
+from etl.errors import StorageError, TokenlakeError
+from etl.kernels import cpu, jit
+from etl.lake.leases import store_time
+
+_Found = TypeVar("_Found")
+
+_EXTRAS: Final = (
+    "train",
+    "k8s",
+    "slurm",
+    "tls",
+    "gs",
+    "az",
+    "segmenters",
+)  # the others are for developers
+_MAX_CLOCK_SECONDS: Final = 300.0
+"""Amazon S3 refuses requests whose time differs by 15 minutes from its own (RequestTimeTooSkewed)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """What a run could not use, and what to do about it."""
+
+    problem: str
+    hint: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreCheck:
+    """A folder in which files can be created, read and deleted, and a second writer is refused."""
+
+    url: str
+    seconds: float  # for all of it
+    clock_ahead_seconds: float  # of the store, against this machine
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagnosis:
+    """What `doctor` found. Sizes are in bytes."""
+
+    tokenlake: str
+    python: str
+    system: str
+    versions: dict[str, str]  # of libraries that results and messages depend on
+    extras: dict[str, list[str]]  # what each extra lacks; nothing: it is installed
+    processor: str
+    level: str  # of x86-64, or generic
+    cores: int
+    memory: int  # that processes may use
+    free_disk: dict[str, int]  # by folder
+    kernels: dict[
+        str, list[str]
+    ]  # names by where their machine code is: shipped, cached or missing
+    store: StoreCheck | Problem | None
+    cluster: str | Problem | None
+
+    @property
+    def has_problems(self) -> bool:
+        """Whether the store or the cluster cannot be used."""
+        return isinstance(self.store, Problem) or isinstance(self.cluster, Problem)
+
+
+def doctor(
+    lake: str | os.PathLike[str] | None = None,
+    *,
+    cluster: str | None = None,
+    tls: str | None = None,
+) -> Diagnosis:
+    """Examine this machine, and try the folder of a lake and a cluster if they are given.
+
+    A file is created in the folder, a second writer of it refused, and the file read and deleted. No cluster
+    is started: its permissions are checked, or the versions of its workers.
+
+    >>> import etl
+    >>> sorted(etl.doctor().kernels)
+    ['cached', 'missing', 'shipped']
+    """
+    return Diagnosis(
+        tokenlake=_version("tokenlake"),
+        python=platform.python_version(),
+        system=platform.platform(),
+        versions={
+            name: each for name, each in environment_versions().items() if name != "tokenlake"
+        },
+        extras=_lacking_of_extras(),
+        processor=cpu.host(),
+        level=cpu.highest_level(),
+        cores=num_cores(),
+        memory=MEMORY_LIMIT,
+        free_disk={
+            folder: shutil.disk_usage(folder).free
+            for folder in (str(Path.cwd()), tempfile.gettempdir())
+        },
+        kernels=jit.find_kernels(),
+        store=None
+        if lake is None
+        else _attempt(lambda: _check_store(storage.normalize(str(lake)))),
+        cluster=None if cluster is None else _attempt(lambda: _check_cluster(cluster, tls)),
+    )
+
+
+def _attempt(check: Callable[[], _Found]) -> _Found | Problem:
+    try:
+        return check()
+    except TokenlakeError as error:
+        what = error.what if error.where is None else f"{error.where}: {error.what}"
+        return Problem(problem=what, hint=error.hint)
+
+
+def _lacking_of_extras() -> dict[str, list[str]]:
+    """Return the packages that each extra requires and that are missing, or have another version."""
+    try:
+        metadata = distribution("tokenlake").metadata
+    except PackageNotFoundError:
+        return {}
+    requirements = [Requirement(line) for line in metadata.get_all("Requires-Dist", [])]
+    return {
+        extra: [
+            each.name
+            for each in requirements
+            if each.marker is not None
+            and each.marker.evaluate({"extra": extra})
+            and not each.marker.evaluate({"extra": ""})
+            and not each.specifier.contains(_version(each.name), prereleases=True)
+        ]
+        for extra in _EXTRAS
+    }
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "0"
+
+
+def _check_store(folder: str) -> StoreCheck:
+    """Create a file twice, read it, compare its time with this machine's clock, and delete it.
+
+    Raises StorageError if one of these fails, or if the second writer is not refused.
+    """
+    is_new = storage.is_local(folder) and not Path(storage.local_path(folder)).exists()
+    probe = storage.join(folder, f".doctor-{uuid4().hex}")
+    started = time.monotonic()
+    try:
+        if not storage.create_if_absent(probe, b"first"):
+            raise StorageError("a new file seems to exist already", where=probe)
+        ahead = (store_time(probe) - datetime.now(UTC)).total_seconds()
+        if storage.create_if_absent(probe, b"second") or storage.read_bytes(probe) != b"first":
+            raise StorageError("the store lets a second writer overwrite a file", where=folder)
+    finally:
+        with suppress(StorageError):
+            storage.remove(probe)
+        if is_new:
+            with suppress(OSError):
+                Path(storage.local_path(folder)).rmdir()
+    if abs(ahead) > _MAX_CLOCK_SECONDS:
+        what = f"the clocks of the store and of this machine differ by {abs(ahead):,.0f} s"
+        raise StorageError(what, where=folder, hint="set this machine's clock, as with NTP")
+    return StoreCheck(url=folder, seconds=time.monotonic() - started, clock_ahead_seconds=ahead)
+
+
+def _check_cluster(address: str, tls: str | None) -> str:
+    from etl.compute.check_cluster import check_cluster
+
+    return check_cluster(address, tls)
