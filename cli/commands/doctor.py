@@ -8,7 +8,7 @@ import typer
 from etl.cli import options, output
 
 if TYPE_CHECKING:
-    from etl.job.doctor import Diagnosis, Problem
+    from etl.job.doctor import Diagnosis, Unusable
 
 app = typer.Typer()
 
@@ -46,7 +46,7 @@ def doctor(
 
 def lines(found: "Diagnosis") -> Iterator[str]:
     """Yield the versions, the machine, and what was tried."""
-    from etl.job.doctor import Problem
+    from etl.job.doctor import Unusable
 
     yield f"tokenlake   {found.tokenlake}, Python {found.python}, {found.system}"
     yield f"libraries   {', '.join(f'{name} {version}' for name, version in found.versions.items())}"
@@ -64,20 +64,20 @@ def lines(found: "Diagnosis") -> Iterator[str]:
         f"kernels     {counts['shipped']} shipped, {counts['cached']} in the cache, "
         f"{counts['missing']} to be compiled{compile_}"
     )
-    if isinstance(found.store, Problem):
+    if isinstance(found.store, Unusable):
         yield from problem("store", found.store)
     elif found.store is not None:
         ahead = found.store.clock_ahead_seconds
         clock = f"{abs(ahead):.1f} s {'ahead' if ahead > 0 else 'behind'}"
         works = f"read, write and conditional write work ({found.store.seconds:.2f} s)"
         yield f"store       {found.store.url}: {works}; its clock is {clock}"
-    if isinstance(found.cluster, Problem):
+    if isinstance(found.cluster, Unusable):
         yield from problem("cluster", found.cluster)
     elif found.cluster is not None:
         yield f"cluster     {found.cluster}"
 
 
-def problem(topic: str, found: "Problem") -> Iterator[str]:
+def problem(topic: str, found: "Unusable") -> Iterator[str]:
     """Yield what does not work, and its hint."""
     yield f"{topic:<12}error: {found.problem}"
     if found.hint is not None:

@@ -1,11 +1,11 @@
 """Check that a run could use a cluster, without starting anything: for `etl doctor`."""
 
+from etl.compute.cluster_request import ClusterRequest, ignore
 from etl.compute.connect import connect_cluster, find_cluster_type
 from etl.compute.kubernetes.api import Api
 from etl.compute.kubernetes.cluster_file import ClusterFile
-from etl.compute.kubernetes.connect import connect_to_kubernetes
+from etl.compute.kubernetes.connect_k8s import connect_to_kubernetes
 from etl.compute.kubernetes.dask_cluster import DaskCluster
-from etl.compute.cluster_request import ClusterRequest, ignore
 from etl.compute.slurm import SlurmFile, connect_to_slurm, require_sbatch
 from etl.compute.worker_versions import WorkerVersions
 

@@ -18,8 +18,8 @@ from distributed.system import MEMORY_LIMIT
 from packaging.requirements import Requirement
 
 from etl import storage
-from etl.compute.worker_count import num_cores
 from etl.compute.library_versions import environment_versions
+from etl.compute.worker_count import num_cores
 from etl.errors import StorageError, TokenlakeError
 from etl.kernels import cpu, jit
 from etl.lake.leases import store_time
@@ -40,7 +40,7 @@ _MAX_CLOCK_SECONDS: Final = 300.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Problem:
+class Unusable:
     """What a run could not use, and what to do about it."""
 
     problem: str
@@ -73,13 +73,13 @@ class Diagnosis:
     kernels: dict[
         str, list[str]
     ]  # names by where their machine code is: shipped, cached or missing
-    store: StoreCheck | Problem | None
-    cluster: str | Problem | None
+    store: StoreCheck | Unusable | None
+    cluster: str | Unusable | None
 
     @property
     def has_problems(self) -> bool:
         """Whether the store or the cluster cannot be used."""
-        return isinstance(self.store, Problem) or isinstance(self.cluster, Problem)
+        return isinstance(self.store, Unusable) or isinstance(self.cluster, Unusable)
 
 
 def doctor(
@@ -121,12 +121,12 @@ def doctor(
     )
 
 
-def _attempt(check: Callable[[], _Found]) -> _Found | Problem:
+def _attempt(check: Callable[[], _Found]) -> _Found | Unusable:
     try:
         return check()
     except TokenlakeError as error:
         what = error.what if error.where is None else f"{error.where}: {error.what}"
-        return Problem(problem=what, hint=error.hint)
+        return Unusable(problem=what, hint=error.hint)
 
 
 def _lacking_of_extras() -> dict[str, list[str]]:

@@ -8,7 +8,7 @@ from distributed import Client
 from upath import UPath
 
 import etl
-from etl.job.doctor import Problem, StoreCheck
+from etl.job.doctor import StoreCheck, Unusable
 from tests.helpers.cli import etl as run_etl
 from tests.helpers.paths import NewPlace
 
@@ -51,10 +51,10 @@ def test_a_scheduler_is_asked_for_its_workers(client: Client) -> None:
     assert client.scheduler is not None
     found = etl.doctor(cluster=client.scheduler.address)
     assert found.cluster is not None
-    assert not isinstance(found.cluster, Problem)
+    assert not isinstance(found.cluster, Unusable)
     assert f"{len(client.nthreads())} workers" in found.cluster
 
 
 @pytest.mark.parametrize("address", ["ftp://host", "tls://127.0.0.1:1"])
 def test_an_address_of_no_cluster_is_a_problem(address: str) -> None:
-    assert isinstance(etl.doctor(cluster=address).cluster, Problem)
+    assert isinstance(etl.doctor(cluster=address).cluster, Unusable)
