@@ -12,7 +12,7 @@ from etl.errors import MismatchError
 from etl.job import read_step
 from etl.job.plan import Drops, make_plan
 from etl.job.run import run
-from etl.lake import epochs
+from etl.lake import lake_epochs
 from etl.lake.ledger import Drop, Ledger
 from etl.lake.work_units import WorkResult
 from etl.recipe.recipe import Recipe
@@ -162,7 +162,7 @@ def test_a_run_that_commits_while_an_epoch_starts_makes_it_start_again(
     write(folder_of(small), "b", TEXTS["new"])
     late = make_plan(small, Drops(replace_changed=True))
     assert late.starts_lake_epoch
-    start = epochs.start_lake_epoch
+    start = lake_epochs.start_lake_epoch
     calls: list[object] = []
 
     def commit_first(*args: object) -> None:
