@@ -15,7 +15,7 @@ from etl.errors import RecipeError
 from etl.kernels.bytes.one_chunk import one_chunk
 from etl.sources.batches import is_blank
 from etl.stages.base import Rules, Transform, above
-from etl.text import html, html_sniffing
+from etl.text import html, recognize_html
 
 if TYPE_CHECKING:
     from etl.kernels.bytes.utf8 import Texts
@@ -31,7 +31,7 @@ class Extract(Transform):
     its precision mode, is FineWeb's (Penedo et al. 2024), 1.5 MB/s per core.
 
     Which documents are pages depends on the media type that the source gives (of a WARC record, the
-    extension of a file, the column ``media_type``), or else on their content: see ``etl.text.html_sniffing``.
+    extension of a file, the column ``media_type``), or else on their content: see ``etl.text.recognize_html``.
     So one recipe works for WARC, WET and Parquet. ``all_html`` treats every document as a page, which
     fragments without a type may need.
 
@@ -102,12 +102,12 @@ class Extract(Transform):
             index = table.schema.get_field_index(name)
             table = table.set_column(index, schemas.RAW.field(name), column)
         table = _with_column(table, "extract_html_chars", chars.cast(pa.float64()))
-        return _with_column(table, "extract_markup_ratio", html_sniffing.markup_ratios(text))
+        return _with_column(table, "extract_markup_ratio", recognize_html.markup_ratios(text))
 
     def _find_pages(self, texts: pa.StringArray, media_types: pa.StringArray) -> pa.BooleanArray:
         if self.all_html:
             return pc.is_valid(texts)
-        return html_sniffing.find_pages(texts, media_types)
+        return recognize_html.find_pages(texts, media_types)
 
 
 def _pages(texts: "Texts", is_page: pa.BooleanArray) -> list[memoryview]:

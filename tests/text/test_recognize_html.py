@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etl.text.html_sniffing import find_pages, inside_ratio, markup_ratios
+from etl.text.recognize_html import find_pages, inside_ratio, markup_ratios
 
 SENTENCES = " ".join(f"Ferry {n} crossed the wide river before the storm." for n in range(6))
 BODY = f"<body class='a'><article><h1>Ferry</h1>{f'<p>{SENTENCES}</p>' * 9}</article></body>"
