@@ -31,8 +31,8 @@ class Extract(Transform):
     its precision mode, is FineWeb's (Penedo et al. 2024), 1.5 MB/s per core.
 
     Which documents are pages depends on the media type that the source gives (of a WARC record, the
-    extension of a file, the column ``media_type``), or else on their content: see ``etl.text.recognize_html``.
-    So one recipe works for WARC, WET and Parquet. ``all_html`` treats every document as a page, which
+    extension of a file, the column ``media_type``), or else on their content
+    (``etl.text.recognize_html``). So one recipe works for WARC, WET and Parquet. ``all_html`` treats every document as a page, which
     fragments without a type may need.
 
     A page that takes more than ``seconds`` of CPU time (the default is datatrove's), or ten times as much
