@@ -48,7 +48,7 @@ def open_shared(open_dataset: Callable[[], _Dataset], *, shard: Shard | None = N
 
 def _open_undivided(open_dataset: Callable[[], _Dataset]) -> _Dataset:
     dataset = open_dataset()
-    if dataset.shard.is_explicit:
+    if dataset.place.shard.is_explicit:
         raise LoaderError(
             "the dataset that rank 0 opens for all ranks has a Shard, which is that of rank 0",
             where=dataset.where,

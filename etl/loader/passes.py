@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 from torch.utils.data import get_worker_info
 
 from etl.errors import LoaderError
+from etl.loader.order.epochs import Epochs
 from etl.loader.ranks import Rank
 from etl.loader.steps import RECORD, Steps
 
@@ -98,13 +99,13 @@ class Planned:
     """A pass that a reader wants to begin."""
 
     steps: Steps
-    samples_of: Callable[[int], int]  # the samples of an epoch
+    epochs: Epochs
     repeats: bool  # begin again where a pass that was cut short began
     runs_ahead: bool  # the training loop receives the batches later than they are returned
 
     def count(self, epoch: int, first_sample: int) -> int:
         """Return the number of steps from a sample of an epoch on."""
-        return self.steps.count(self.samples_of(epoch) - first_sample)
+        return self.steps.count(self.epochs.of(epoch).num_samples - first_sample)
 
 
 class Passes:

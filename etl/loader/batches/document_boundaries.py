@@ -47,7 +47,7 @@ class Format:
     - ``ignore_boundaries``: labels that belong to the next document are -100.
 
     ``sample_numbers`` adds ``sample``, int64 (B,): the number of each row's sample, counted over all epochs
-    (``dataset.samples_before(epoch) + sample``). ``LossLog`` needs it.
+    (``dataset.epochs.of(epoch).first_sample + sample``). ``LossLog`` needs it.
 
     ``shifted_labels=False`` leaves the shift by one to the model: the label of a token is the token itself.
     Models of the library transformers shift the labels: use ``Format.huggingface()``, which also sets

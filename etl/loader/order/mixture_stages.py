@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from etl.loader.order.epochs import Epoch
 from etl.loader.order.mixture_order import MixtureOrder, compute_shares
 from etl.loader.order.schedule import Schedule
 
@@ -69,6 +70,7 @@ class MixtureStages:
         seed: int,
         num_samples: int | None,
     ) -> None:
+        self.seq_lens = Schedule([(start, lengths.seq_len) for start, lengths in windows])
         self._stages: list[MixtureStage] = []
         taken = np.zeros(len(weights.values[0]), np.int64)
         first_pass = 0
@@ -110,7 +112,13 @@ class MixtureStages:
         firsts = [stage.first_sample for stage in self._stages]
         return self._stages[bisect_right(firsts, number) - 1]
 
-    def find_passes(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def of(self, number: int) -> Epoch:
+        """Return the samples of a pass."""
+        stage = self.of_pass(number)
+        first_sample = stage.first_sample + stage.pass_start(number)
+        return Epoch(first_sample, stage.samples_of(number), stage.order.classes, stage.seq_len)
+
+    def find(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the passes of samples of the mixture, (n,) int64, and the samples in these."""
         firsts, passes, sizes = np.array(
             [(each.first_sample, each.first_pass, each.pass_samples) for each in self._stages]

@@ -15,6 +15,7 @@ from dataclasses import KW_ONLY, dataclass
 import numpy as np
 
 from etl.loader.order.epoch import EpochPlan, EpochStream
+from etl.loader.order.epochs import Epoch
 from etl.loader.order.schedule import Schedule
 from etl.loader.order.shuffle import ResolvedShuffle
 
@@ -82,7 +83,7 @@ class WindowSchedule:
         seed: int,
         shuffle: ResolvedShuffle | None,
     ) -> None:
-        self._seq_lens = seq_lens
+        self.seq_lens = seq_lens
         self._whole = {
             value: EpochPlan(group_tokens, value, seed, shuffle) for value in seq_lens.values
         }
@@ -95,17 +96,22 @@ class WindowSchedule:
         first = self._first
         return WindowSchedule(first.group_tokens, seq_lens, first.seed, first.shuffle)
 
-    def whole(self, seq_len: int) -> EpochPlan:
+    def whole_epoch(self, seq_len: int) -> EpochPlan:
         """Return the samples of an epoch that has all windows of one of the lengths."""
         return self._whole[seq_len]
 
     def plan(self, number: int) -> PartPlan:
-        """Return the samples of a pass."""
+        """Return the order of a pass's samples."""
         if self._newest[0] != number:
             self._newest = (number, self._plan(number))
         return self._newest[1]
 
-    def find_passes(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def of(self, number: int) -> Epoch:
+        """Return the samples of a pass."""
+        plan = self.plan(number)
+        return Epoch(plan.first_sample, plan.num_samples, plan.lanes, plan.seq_len)
+
+    def find(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the passes of samples counted over all passes, (n,) int64, and the samples in these."""
         passes, samples = np.zeros_like(numbers), np.zeros_like(numbers)
         starts = [phase.first_sample for phase in self._phases]
@@ -122,9 +128,9 @@ class WindowSchedule:
         return passes, samples
 
     def _plan_phases(self) -> Iterator[_Phase]:
-        num_tokens, starts = self._first.num_tokens, self._seq_lens.starts
+        num_tokens, starts = self._first.num_tokens, self.seq_lens.starts
         epoch = token = number = 0
-        for (start, seq_len), end in zip(self._seq_lens, [*starts[1:], None], strict=True):
+        for (start, seq_len), end in zip(self.seq_lens, [*starts[1:], None], strict=True):
             if num_tokens - token <= seq_len:
                 epoch, token = epoch + 1, 0
             phase = _Phase(
@@ -165,5 +171,5 @@ class WindowSchedule:
 
     def fingerprint(self, table_digest: str) -> str:
         """Return 16 hex digits over everything that decides the order, for comparison with saved states."""
-        parts = [self._first.fingerprint(table_digest), *self._seq_lens.phases]
+        parts = [self._first.fingerprint(table_digest), *self.seq_lens.phases]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
