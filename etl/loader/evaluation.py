@@ -32,7 +32,7 @@ class Evaluated(Protocol):
         """Return the URL and the version of each table that is read."""
 
     def reader(self, epoch: int, *, world_size: int = 1) -> AbstractContextManager[Any]:
-        """Return a reader of an epoch's batches on one of some ranks."""
+        """Return a reader of an epoch's batches on one rank of ``world_size``."""
 
 
 class Evaluation(IterableDataset[Batch]):
@@ -48,7 +48,7 @@ class Evaluation(IterableDataset[Batch]):
     - ``weight``: float32 (B,), 1 for a window and 0 for padding.
 
     Each iteration begins at the first window. An evaluation has no state, and the dataset keeps its position.
-    ``prefetch`` and ``device`` are those of ``dataset.batches``.
+    ``prefetch`` and ``device`` are as in ``dataset.batches``.
 
     Raises LoaderError if the batch size is not positive, ``prefetch`` is negative, or the length of the
     windows changes.

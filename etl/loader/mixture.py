@@ -43,7 +43,7 @@ class TokenMixture(ShardedDataset):
     ``weights=Schedule([(0, {"web": 1.0, "code": 0.0}), (1_000_000, {"web": 0.5, "code": 0.5})])``. A change
     comes at the nearest multiple of the number of lanes.
 
-    If all datasets have the same Schedule of ``seq_len``, its samples are those of the mixture: with
+    If all datasets have the same Schedule of ``seq_len``, it counts the samples of the mixture: with
     ``seq_len=Schedule([(0, 2048), (1_000_000, 8192)])``, sample 1,000,000 of the mixture is its first window
     of 8,192 tokens. All windows of an epoch have one length, ``mixture.seq_len``: it ends where the length
     changes, and each source continues in its own epoch with the tokens that no window had.
@@ -91,7 +91,7 @@ class TokenMixture(ShardedDataset):
             dataset.windows.with_seq_lens(self._stages.seq_lens_of(number))
             for number, dataset in enumerate(self.datasets)
         ]
-        """The windows of the sources, which change their length where those of the mixture do."""
+        """The windows of the sources, which change their length where the mixture does."""
         plans = [dataset.identity["plan"] for dataset in self.datasets]
         parts = [_FORMAT, self.names, plans, self._stages.parameters(), seed]
         digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
@@ -161,7 +161,7 @@ class TokenMixture(ShardedDataset):
     def proportions(self) -> dict[str, float]:
         """The share of samples from each source: its normalized weight, rounded to a 4,096th.
 
-        If the weights change, it is that of the next sample.
+        If the weights change, it is the share at the next sample.
         """
         sample = self.epochs.of(self.epoch).first_sample + self._position.consumed
         stage = self._stages.of_sample(sample)
@@ -177,7 +177,7 @@ class TokenMixture(ShardedDataset):
     ) -> State:
         """Return the position as a TokenDataset does, and the samples taken from each source.
 
-        The samples are those of all ranks and epochs.
+        The samples count over all ranks and epochs.
         """
         state = super().state_dict(consumed=consumed, samples_seen=samples_seen, steps=steps)
         if get_worker_info() is not None:  # called at every step there, so it must be cheap

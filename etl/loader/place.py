@@ -33,7 +33,7 @@ class Parent:
 
 @dataclass(frozen=True)
 class Place:
-    """The place of this process among those that divide the samples.
+    """The place of this process among the processes that divide the samples.
 
     A spawned DataLoader worker knows it from its parent: it is in no process group, and has no loader.
     """

@@ -82,7 +82,7 @@ class ShardedDataset(IterableDataset[Batch]):
 
     @abstractmethod
     def reader(self, epoch: int, *, world_size: int = 1) -> AbstractContextManager[Reader]:
-        """Return a reader of an epoch's batches on one of some ranks."""
+        """Return a reader of an epoch's batches on one rank of ``world_size``."""
 
     @property
     def epoch(self) -> int:
@@ -106,7 +106,7 @@ class ShardedDataset(IterableDataset[Batch]):
 
     @property
     def rank(self) -> int:
-        """The rank of this process among those that divide the samples, as it is now."""
+        """The rank of this process among the processes that divide the samples, as it is now."""
         return self.place.rank.rank
 
     @property
@@ -203,7 +203,7 @@ class ShardedDataset(IterableDataset[Batch]):
         batch_size * world_size`` if these were the same in all steps. Raises LoaderError if a count is
         missing then, or does not fit.
 
-        ``steps`` are the steps in which ``samples_seen`` were received, by default like those of the newest
+        ``steps`` are the steps in which ``samples_seen`` were received, by default the steps of the newest
         pass.
         """
         if samples_seen is None or get_worker_info() is not None:
@@ -215,7 +215,7 @@ class ShardedDataset(IterableDataset[Batch]):
     def load_state_dict(self, state: State) -> None:
         """Resume from a saved state, at any world size, batch size and number of workers.
 
-        The state may be that of a StatefulDataLoader, or a checkpoint that contains it. Call this before
+        A StatefulDataLoader's state, or a checkpoint that contains a state, will do. Call this before
         iterating a DataLoader. Raises LoaderError if the state belongs to another order of samples, or if
         its position does not exist.
         """
@@ -301,8 +301,8 @@ class Batches(IterableDataset[Batch]):
     """The batches of a dataset: iterate it, or pass it to ``DataLoader(..., batch_size=None)``.
 
     A thread of this process prepares ``prefetch`` batches ahead, and batches are copied to ``device``, the
-    next one while a GPU uses the current one; this changes neither order nor state. The state methods are
-    those of the dataset, for torchdata's StatefulDataLoader.
+    next one while a GPU uses the current one; this changes neither order nor state. The state is the state of
+    the dataset, also for torchdata's StatefulDataLoader.
     """
 
     def __init__(
@@ -344,7 +344,7 @@ class Batches(IterableDataset[Batch]):
         return full + (0 if self.drop_last or not rest else 1)
 
     def state_dict(self, *, consumed: int | None = None, samples_seen: int | None = None) -> State:
-        """Return the state of the dataset; ``samples_seen`` are those of batches like these."""
+        """Return the state of the dataset; all ``samples_seen`` must have come in batches of this size."""
         steps = None if samples_seen is None else self._steps()
         return self.dataset.state_dict(consumed=consumed, samples_seen=samples_seen, steps=steps)
 

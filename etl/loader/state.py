@@ -1,7 +1,7 @@
 """The saved state of a dataset: a few integers, also inside checkpoints and torchdata states.
 
 DataLoader workers take the steps in turn. The state of a worker is the start of its pass and the number of
-steps that *it* has returned; those of all W workers add up to the position of the training loop, which is
+steps that *it* has returned. The steps of all W workers add up to the position of the training loop, which is
 valid for any number of workers and ranks.
 """
 

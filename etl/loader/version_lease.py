@@ -93,7 +93,7 @@ class VersionLease:
 class HeldVersions:
     """The leases for the tables that are read in this process; a copy has none.
 
-    They end with the context of this object, with ``end``, or when this object is freed.
+    The leases end with the context of this object, with ``end``, or when this object is freed.
     """
 
     def __init__(self) -> None:

@@ -46,7 +46,7 @@ class MixtureStage:
         return -(-self.order.num_samples // self.pass_samples)
 
     def pass_start(self, number: int) -> int:
-        """Return the first sample of a pass, counted from that of the stage."""
+        """Return the first sample of a pass, counted from the start of the stage."""
         return (number - self.first_pass) * self.pass_samples
 
     def samples_of(self, number: int) -> int:
@@ -72,6 +72,8 @@ class MixtureStages:
     ) -> None:
         self.seq_lens = Schedule([(start, lengths.seq_len) for start, lengths in windows])
         self._stages: list[MixtureStage] = []
+        # Each stage continues in the sources where the one before it ended: how far that is follows from the
+        # counts of its order, so the stages are computed one after the other.
         taken = np.zeros(len(weights.values[0]), np.int64)
         first_pass = 0
         for number, (start, lengths) in enumerate(windows):
@@ -83,6 +85,7 @@ class MixtureStages:
                 lengths.sizes,
                 classes,
                 seed,
+                # A change of weights, at the nearest multiple of the classes.
                 tuple((first + classes // 2) // classes for first in phases.starts),
                 stage=number,
                 num_samples=None if end is None else end - start,

@@ -29,7 +29,7 @@ class PartPlan(EpochPlan):
     first_token: int  # of that stream
     max_samples: int | None  # None: up to the end of the stream
     first_sample: int  # the samples of all passes before this one
-    next_seq_len: int  # that of the windows after the next change of length
+    next_seq_len: int  # the length of windows after its next change
 
     @property
     def num_samples(self) -> int:
@@ -46,7 +46,7 @@ class PartPlan(EpochPlan):
         return rest if rest < (self.next_seq_len if is_next_length else self.seq_len) else 0
 
     def stream(self, epoch: int) -> EpochStream:  # noqa: ARG002 - passes of an epoch share its stream
-        """Return the row groups of the epoch in its order; token 0 is the first one of the pass."""
+        """Return the row groups of the epoch in its order; the pass begins with token 0."""
         whole = super().stream(self.stream_epoch)
         return EpochStream(whole.groups, whole.group_tokens, whole.marks - self.first_token)
 
@@ -62,10 +62,10 @@ class _Phase:
     epoch: int  # of the first pass
     first_token: int  # of the stream of that epoch
     first_size: int  # the windows of the rest of that epoch
-    size: int  # those of a whole epoch
+    size: int  # the windows of a whole epoch
 
     def pass_start(self, number: int) -> int:
-        """Return the first sample of a pass, counted from that of the phase."""
+        """Return the first sample of a pass, counted from the start of the phase."""
         later = number - self.first_pass
         return 0 if later == 0 else self.first_size + (later - 1) * self.size
 
@@ -113,6 +113,7 @@ class WindowSchedule:
 
     def find(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the passes of samples counted over all passes, (n,) int64, and the samples in these."""
+        # In a phase, the passes after the first one all have ``size`` samples, so a division finds them.
         passes, samples = np.zeros_like(numbers), np.zeros_like(numbers)
         starts = [phase.first_sample for phase in self._phases]
         phases = np.searchsorted(starts, numbers, side="right") - 1
@@ -121,7 +122,7 @@ class WindowSchedule:
             later, sample = np.divmod(
                 numbers[chosen] - phase.first_sample - phase.first_size, phase.size
             )
-            is_first = later < 0
+            is_first = later < 0  # the rest of the epoch in which the length changed
             passes[chosen] = phase.first_pass + np.where(is_first, 0, later + 1)
             in_first = numbers[chosen] - phase.first_sample
             samples[chosen] = np.where(is_first, in_first, sample)
@@ -131,6 +132,7 @@ class WindowSchedule:
         num_tokens, starts = self._first.num_tokens, self.seq_lens.starts
         epoch = token = number = 0
         for (start, seq_len), end in zip(self.seq_lens, [*starts[1:], None], strict=True):
+            # The rest of the epoch may be too short for a window of the next length: it is then dropped.
             if num_tokens - token <= seq_len:
                 epoch, token = epoch + 1, 0
             phase = _Phase(
@@ -146,6 +148,7 @@ class WindowSchedule:
             yield phase
             if end is None:
                 return
+            # The phase ends after ``rest`` windows of its last pass: the next phase continues there.
             later = max(-(-(end - start - phase.first_size) // phase.size), 0)
             last = number + later
             rest = end - start - phase.pass_start(last)
