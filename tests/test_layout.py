@@ -349,6 +349,7 @@ WHOLE_REPOSITORY = (
     "readme",
     "sample",
     "site",
+    "sizes",
     "wheel",
 )
 """Test modules that belong to no package or module of ``etl``."""

@@ -20,6 +20,7 @@ from etl.audit.trace_records import (
     cut_of,
 )
 from etl.delta.table import Table
+from etl.delta.vacuum_records import is_vacuumed
 from etl.errors import StorageError, TableError
 from etl.html.card import CardList
 from etl.lake.ledger import find_ledger, key_of
@@ -189,7 +190,7 @@ class _TraceableLake:
             return None
         if done and self._token_inputs.get("duplicates", table.version) != table.version:
             old = Table.open(table.url, self._token_inputs["duplicates"])
-            table = table if old.is_vacuumed else old
+            table = table if is_vacuumed(old.url, old.version) else old
         row = next(find_rows(table, address), None)
         return None if row is None else (row.values, table)
 

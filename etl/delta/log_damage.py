@@ -222,7 +222,7 @@ def open_remains(damage: LogDamage, schema: pa.Schema, layout: Layout) -> Table:
     lost = tuple(sorted({*damage.lost, *damage.known_lost}))
     name = damage.url.rpartition("/")[2]
     state = snapshot.read_snapshot(head, default=creation_metadata(name, schema, layout))
-    return Table.of_remains(state, lost)
+    return Table(head, state.metadata, state.protocol, state, lost=lost)
 
 
 def remove_log(damage: LogDamage) -> None:

@@ -74,6 +74,13 @@ class Snapshot:
         _release_memory()
 
 
+def read_checkpoint(url: str, version: int) -> Snapshot:
+    """Return the state of a table at the last checkpoint of a version, read from that checkpoint."""
+    head = log_segment.read_log_segment(url, version)
+    last = head.version - len(head.entries)
+    return read_snapshot(replace(head, version=last, entries=(), size=0))
+
+
 def read_snapshot(
     head: log_segment.LogSegment,
     *,

@@ -23,7 +23,6 @@ from etl.delta import (
     log_segment,
     protocol,
     snapshot,
-    vacuum_records,
 )
 from etl.delta.commit import (
     commit_actions,
@@ -59,7 +58,11 @@ class Table:
         *,
         lost: tuple[int, ...] | None = None,
     ) -> None:
-        """Take the parts of a version; ``state`` is its state, or the state of an earlier version."""
+        """Take the parts of a version; ``state`` is its state, or the state of an earlier version.
+
+        ``lost`` are versions that a damaged log lacks: the table is what its sound files make, and its next
+        commit states all that it holds, in a checkpoint (see ``log_damage``).
+        """
         self.url = head.url
         self.version = head.version
         self._head = head
@@ -69,7 +72,8 @@ class Table:
         self._lost = lost
         self.checkpoint_error: TokenlakeError | None = None
         held = {} if state is None else state.entries
-        self._held = {name: held[name] for name in head.entries if name in held}
+        self.held_entries = {name: held[name] for name in head.entries if name in held}
+        """The contents of some log entries that were read before, by file name."""
 
     @staticmethod
     def exists(url: str) -> bool:
@@ -107,14 +111,6 @@ class Table:
     def _of(cls, head: log_segment.LogSegment, base: Snapshot | None = None) -> Self:
         state = snapshot.read_snapshot(head, base=base)
         return cls(state.head, state.metadata, state.protocol, state)
-
-    @classmethod
-    def of_remains(cls, state: Snapshot, lost: tuple[int, ...]) -> Self:
-        """Return the table that the sound files of a damaged log make, without the ``lost`` versions.
-
-        Its next commit states all that the table holds, in a checkpoint: see ``log_damage``.
-        """
-        return cls(state.head, state.metadata, state.protocol, state, lost=lost)
 
     @classmethod
     def create(
@@ -205,22 +201,6 @@ class Table:
         """The names of the columns that partition the table."""
         return list(self._metadata.get("partitionColumns") or ())
 
-    @property
-    def held_entries(self) -> dict[str, bytes]:
-        """The contents of some log entries that were read before, by file name."""
-        return self._held
-
-    @property
-    def checkpoint_version(self) -> int:
-        """The version of the last checkpoint; -1 if there is none."""
-        return self._head.version - len(self._head.entries)
-
-    def checkpoint_state(self) -> Snapshot:
-        """Return the state of the table at its last checkpoint, read from that checkpoint."""
-        return snapshot.read_snapshot(
-            replace(self._head, version=self.checkpoint_version, entries=(), size=0)
-        )
-
     def file_list(self, add: pa.StructArray) -> pa.Table:
         """Return add actions as rows with all columns of ``data_files``."""
         return file_table(add, types=column_types(self.schema, self._metadata), columns=None)
@@ -234,19 +214,11 @@ class Table:
 
         Entries that were read when the table was opened are not read again.
         """
-        return commit_history.read_commit_infos(self._head, self._held)
-
-    @property
-    def is_vacuumed(self) -> bool:
-        """Whether a vacuum has deleted data files of this (old) version, or will do so."""
-        return any(
-            first <= self.version <= last
-            for first, last in vacuum_records.vacuumed_versions(self.url)
-        )
+        return commit_history.read_commit_infos(self._head, self.held_entries)
 
     def commits(self, *, after: int = -1) -> Iterator[commit_history.Commit]:
         """Yield the commits after a version and up to this one, oldest first."""
-        return commit_history.read_commits(self.url, self.version, self._held, after=after)
+        return commit_history.read_commits(self.url, self.version, self.held_entries, after=after)
 
     def check_writable(self, *, removes: bool = False) -> None:
         """Raise TableError if the table requires a feature of writers that is not supported.

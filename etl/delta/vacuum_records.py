@@ -91,6 +91,11 @@ def vacuumed_versions(url: str) -> Ranges:
     return merge_ranges(each for versions in decided for each in versions)
 
 
+def is_vacuumed(url: str, version: int) -> bool:
+    """Return whether a vacuum has deleted data files of an (old) version of a table, or will do so."""
+    return any(first <= version <= last for first, last in vacuumed_versions(url))
+
+
 def merge_ranges(ranges: Iterable[tuple[int, int]]) -> Ranges:
     """Return ranges in order, with those that overlap or touch as one.
 

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from etl import storage
 from etl.delta.added_files import read_added_files
 from etl.delta.table import Table
+from etl.delta.vacuum_records import is_vacuumed
 from etl.errors import MismatchError, TableError
 from etl.lake.commit_info import fields_of
 from etl.lake.scratch import remove_scratch, scratch_folder
@@ -150,7 +151,7 @@ def _store_plan(folder: str, part: ShufflePart) -> ShufflePart:
 
 
 def _is_vacuumed(tokens: Table, part: ShufflePart) -> bool:
-    return part.last < tokens.version and Table.open(tokens.url, part.last).is_vacuumed
+    return part.last < tokens.version and is_vacuumed(tokens.url, part.last)
 
 
 def new_files(tokens: Table, first: int) -> Iterator[InputData]:

@@ -34,6 +34,7 @@ import hashlib
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -53,6 +54,8 @@ from etl.parquet.layout import Layout
 
 _MAX_ATTEMPTS = 50  # each failure means that another writer's commit succeeded
 _HASHES = 1 << 63  # of a set of paths; Delta's versions are signed
+
+_Committed = TypeVar("_Committed")
 
 
 @dataclass(frozen=True)
@@ -239,9 +242,10 @@ class Ledger:
         StorageError if a data file is missing or has another size; and, without ``retry``, ConflictError if
         any other commit came first.
         """
-        for attempt in range(_MAX_ATTEMPTS):
-            # The remaining work is determined again on each attempt, since the commit that came first
-            # may have done a part.
+
+        # The remaining work is determined again on each attempt, since the commit that came first
+        # may have done a part.
+        def commit_rest() -> list[LedgerEntry]:
             todo = tell_copies([e for e in entries if not self._is_committed(e)], self.inputs)
             if not todo:
                 return []
@@ -250,15 +254,10 @@ class Ledger:
                 transactions |= self._describe(entry)
             data_files = [file for entry in todo for file in entry.data_files]
             check_written(self.url, data_files)
-            try:
-                self._commit(data_files, transactions, describe(todo, self.generation))
-            except ConflictError:
-                if not retry:
-                    raise
-                self._back_off(attempt)
-            else:
-                return todo
-        raise self._too_many_conflicts()
+            self._commit(data_files, transactions, describe(todo, self.generation))
+            return todo
+
+        return self._repeat(commit_rest) if retry else commit_rest()
 
     def _is_committed(self, entry: LedgerEntry) -> bool:
         split = entry.split
@@ -337,7 +336,8 @@ class Ledger:
         A rewrite of a file that is no longer live is skipped, since another commit came first; its new
         files remain orphans. Raises as ``commit`` does.
         """
-        for attempt in range(_MAX_ATTEMPTS):
+
+        def commit_rest() -> list[Rewrite]:
             assert self.table is not None
             live = {file["path"] for file in self.table.files("path")}
             todo = [rewrite for rewrite in rewrites if live.issuperset(rewrite.remove)]
@@ -348,21 +348,17 @@ class Ledger:
             transactions = {part.key: 1 for part in parts}
             for part in parts:
                 transactions |= {f"merged:{unit}": int63(part.key) for unit in part.units}
-            remove = [path for rewrite in todo for path in rewrite.remove]
             check_written(self.url, data_files)
-            try:
-                self._commit(
-                    data_files,
-                    transactions,
-                    describe([LedgerEntry("", data_files)], self.generation),
-                    remove=remove,
-                    data_change=False,
-                )
-            except ConflictError:
-                self._back_off(attempt)
-            else:
-                return todo
-        raise self._too_many_conflicts()
+            self._commit(
+                data_files,
+                transactions,
+                describe([LedgerEntry("", data_files)], self.generation),
+                remove=[path for rewrite in todo for path in rewrite.remove],
+                data_change=False,
+            )
+            return todo
+
+        return self._repeat(commit_rest)
 
     def _commit(
         self,
@@ -392,17 +388,19 @@ class Ledger:
         )
         self._transactions.update(transactions)
 
-    def _too_many_conflicts(self) -> ConflictError:
-        return ConflictError(
+    def _repeat(self, commit_rest: Callable[[], list[_Committed]]) -> list[_Committed]:
+        """Return what a commit adds; after a conflict, wait, and commit on the newest version."""
+        for attempt in range(_MAX_ATTEMPTS):
+            try:
+                return commit_rest()
+            except ConflictError:
+                time.sleep(min(0.01 * 2**attempt, 1.0))  # longer after each failed attempt
+                self.refresh()
+        raise ConflictError(
             f"{_MAX_ATTEMPTS} commits in a row conflicted with those of other writers",
             where=self.url,
             hint="run again when fewer jobs write to this table",
         )
-
-    def _back_off(self, attempt: int) -> None:
-        """Wait longer after each failed attempt, then read the newest version of the table."""
-        time.sleep(min(0.01 * 2**attempt, 1.0))
-        self.refresh()
 
 
 def find_ledger(table: Table) -> Ledger | None:

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 
 from etl import schemas, storage
 from etl.delta.table import Table
+from etl.delta.vacuum_records import is_vacuumed
 from etl.errors import LoaderError, StorageError, TableError
 from etl.lake.commit_info import fields_of, input_versions
 from etl.lake.leases import store_time
@@ -257,7 +258,10 @@ def _tables_of_version(lake: str, version: int | None) -> dict[str, Table]:
             tables |= {} if made is None else {name: open_table(urls[name], made)}
         elif name != last:  # a table that no commit names was not read: open its newest version
             tables[name] = open_table(urls[name], versions.get(name))
-            if version is None and tables[name].is_vacuumed:  # newer files hold the same rows
+            table = tables[name]
+            if version is None and is_vacuumed(
+                table.url, table.version
+            ):  # newer files hold the same rows
                 tables[name] = open_table(urls[name])
     return {name: tables[name] for name in existing if name in tables}
 

@@ -8,7 +8,7 @@ the other: see "Deleting files" in docs/explanation/exactly-once.md.
 from datetime import datetime
 
 from etl.delta.table import Table
-from etl.delta.vacuum_records import VacuumRecord, read_records
+from etl.delta.vacuum_records import VacuumRecord, is_vacuumed, read_records
 from etl.errors import ConflictError, TableError
 from etl.lake.leases import HeldLease, active_leases
 
@@ -29,7 +29,7 @@ def find_vacuum(table: Table, now: datetime) -> VacuumRecord | None:
 
 def check_not_vacuumed(table: Table) -> None:
     """Raise TableError if a vacuum has deleted data files of the table's version, or will do so."""
-    if table.is_vacuumed:
+    if is_vacuumed(table.url, table.version):
         raise TableError(
             f"data files of version {table.version} were deleted by a vacuum",
             where=table.url,

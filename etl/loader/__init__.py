@@ -8,9 +8,11 @@ batches    tokens to tensors: packed windows, best-fit windows or padded documen
 
 ``views`` selects documents by their columns, before the order is planned, and adds columns to the batches.
 
-``plan_epochs.py`` chooses the kind of samples. ``sharded_dataset.py`` has what all datasets share: ranks
-(``ranks.py``, and ``prepared_loaders.py`` for accelerate), steps (``steps.py``), passes over epochs with
-workers (``pass_starts.py``) and saved states (``state.py``).
+``plan_epochs.py`` chooses the kind of samples. ``sharded_dataset.py`` is what all datasets share. It joins
+the windows of a table (``table_windows.py``) or of several (``mixture_reader.py``), the place of this process
+among ranks (``place.py``, ``ranks.py``, and ``prepared_loaders.py`` for accelerate), and the position in the
+epochs (``position.py``). A position begins passes, which are divided into steps (``one_pass.py``,
+``steps.py``) and agreed with DataLoader workers (``pass_starts.py``), and is saved as a state (``state.py``).
 ``evaluation.py`` reads each window once, on any number of ranks.
 ``open_once.py`` opens a dataset on rank 0 for all, and ``version_lease.py`` keeps vacuums from its files.
 ``check_table.py`` compares a table with the model, ``find_documents.py`` returns the documents behind a

@@ -2,19 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from copy import copy
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
-
 from etl.errors import LoaderError
 from etl.loader import find_documents
-from etl.loader.batches.best_fit_batches import BestFitReader
 from etl.loader.batches.document_boundaries import Format
-from etl.loader.batches.packed import IN_ORDER, BlockBudget, PackedReader
-from etl.loader.batches.padded import PaddedReader
 from etl.loader.check_table import Expect
 from etl.loader.fetch.range_requests import Remote
 from etl.loader.fetch.table_index import read_index, read_tokenizers
@@ -25,11 +19,11 @@ from etl.loader.order.evenness import Evenness
 from etl.loader.order.schedule import Schedule
 from etl.loader.order.shuffle_settings import Shuffle
 from etl.loader.order.unit_plan import UnitPlan
-from etl.loader.order.window_schedule import PartPlan, WindowSchedule
 from etl.loader.plan_epochs import plan_epochs
 from etl.loader.ranks import Shard
 from etl.loader.sharded_dataset import ShardedDataset
 from etl.loader.state import find_state
+from etl.loader.table_windows import TableWindows
 from etl.loader.views.open_view import OpenView
 from etl.loader.views.view import View
 from etl.schemas import TokenizerRecord
@@ -107,26 +101,27 @@ class TokenDataset(ShardedDataset):
         view: View | None = None,
         repeat: bool = False,
     ) -> None:
-        self.seq_lens = seq_len if isinstance(seq_len, Schedule) else Schedule([(0, seq_len)])
         self.format = format
         self.view = view
         self.columns = () if view is None else tuple(dict.fromkeys(view.columns))
-        self._index = read_index(lake, version=version, remote=remote)
+        index = read_index(lake, version=version, remote=remote)
         if expect is not None:
-            records = read_tokenizers(self._index)
-            expect.check(records, where=self._index.url)
-            expect.check_ends(records, self._index)
-            self._index = replace(self._index, vocab_size=expect.vocab_size)
-        self._view = OpenView.of(self._index, view)
-        self._index = self._view.index
+            records = read_tokenizers(index)
+            expect.check(records, where=index.url)
+            expect.check_ends(records, index)
+            index = replace(index, vocab_size=expect.vocab_size)
+        opened = OpenView.of(index, view)
+        index = self._index = opened.index
         if format.pack is not None:
-            self._view.check_unpacked()
-        self._plans, settings = plan_epochs(
-            self._index, seq_len=seq_len, seed=seed, shuffle=shuffle, batch_format=format
+            opened.check_unpacked()
+        epochs, settings = plan_epochs(
+            index, seq_len=seq_len, seed=seed, shuffle=shuffle, batch_format=format
         )
+        self.windows = TableWindows(index=index, view=opened, epochs=epochs, format=format)
+        """The windows in the order of their epochs."""
         identity = {
-            "plan": self._plans.fingerprint(self._index.digest()),
-            "version": self._index.version,
+            "plan": epochs.fingerprint(index.digest()),
+            "version": index.version,
             "seq_len": [*map(list, seq_len)] if isinstance(seq_len, Schedule) else seq_len,
             "seed": seed,
             "padded": int(format.is_padded),
@@ -137,12 +132,9 @@ class TokenDataset(ShardedDataset):
             "run_tokens": 0 if settings is None else settings.run_tokens,
         }
         if view is not None:
-            identity |= {"view": view.to_json(), "rows": self._index.rows_digest}
+            identity |= {"view": view.to_json(), "rows": index.rows_digest}
         super().__init__(
-            num_samples=self._plan_of(0).num_samples,
-            identity=identity,
-            shard=shard,
-            repeat=repeat,
+            where=index.url, identity=identity, epochs=epochs, shard=shard, repeat=repeat
         )
 
     @classmethod
@@ -182,68 +174,9 @@ class TokenDataset(ShardedDataset):
             **options,
         )
 
-    def _plan_of(self, epoch: int) -> EpochPlan:
-        """Return the order of an epoch's samples."""
-        return self._plans.plan(epoch) if isinstance(self._plans, WindowSchedule) else self._plans
-
     @property
     def _plan(self) -> EpochPlan:
-        return self._plan_of(self.epoch)
-
-    @property
-    def seq_len(self) -> int:
-        """The number of tokens of a window, in this pass if it changes."""
-        return self.seq_len_of(self.epoch)
-
-    def seq_len_of(self, epoch: int) -> int:
-        """Return the number of tokens of a window of an epoch."""
-        return self.seq_lens.at(self.samples_before(epoch))
-
-    def whole_epoch(self, seq_len: int) -> EpochPlan:
-        """Return the order of the samples of an epoch that has all windows of one of the lengths."""
-        if isinstance(self._plans, WindowSchedule):
-            return self._plans.whole(seq_len)
-        return self._plans
-
-    def with_seq_lens(self, seq_lens: Schedule[int]) -> "TokenDataset":
-        """Return the dataset with the same lengths from other samples on, as part of a mixture.
-
-        Nothing is opened again. If ``seq_len`` is a number, the dataset remains as it is.
-        """
-        if not isinstance(self._plans, WindowSchedule):
-            return self
-        plans = self._plans.with_seq_lens(seq_lens)
-        other = copy(self)
-        vars(other).update(seq_lens=seq_lens, _plans=plans)
-        return other
-
-    def samples_of(self, epoch: int) -> int:
-        """Return the number of samples of an epoch, over all ranks."""
-        return self._plan_of(epoch).num_samples
-
-    def samples_before(self, epoch: int) -> int:
-        """Return the number of samples of all epochs before one, over all ranks."""
-        plan = self._plan_of(epoch)
-        return plan.first_sample if isinstance(plan, PartPlan) else super().samples_before(epoch)
-
-    def find_epochs(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the epochs of samples counted over all epochs, (n,) int64, and the samples in these."""
-        if not isinstance(self._plans, WindowSchedule):
-            return super().find_epochs(numbers)
-        return self._plans.find_passes(numbers)
-
-    def lanes_of(self, epoch: int) -> int:
-        """Return the number of lanes of an epoch."""
-        return self._plan_of(epoch).lanes
-
-    def mixture_budget(self, epoch: int) -> BlockBudget:
-        """Return the buffer that a mixture needs, because it takes samples slightly out of order."""
-        return BlockBudget.for_mixture(self._plan_of(epoch))
-
-    @property
-    def where(self) -> str:
-        """The URL of the table."""
-        return self._index.url
+        return self.windows.epochs.plan(self.epoch)
 
     @property
     def version(self) -> int:
@@ -271,7 +204,7 @@ class TokenDataset(ShardedDataset):
 
     def cached_folders(self) -> Sequence[Path]:
         """Return the local folders that the view reads."""
-        return self._view.folders
+        return self.windows.view.folders
 
     def tokenizer(self) -> TokenizerRecord | None:
         """Return the tokenizer recorded in the table's lineage, if any; reads the history."""
@@ -282,40 +215,13 @@ class TokenDataset(ShardedDataset):
         return read_tokenizers(self._index)
 
     def reader(
-        self,
-        epoch: int,
-        batch_format: Format | None = None,
-        budget: BlockBudget = IN_ORDER,
-        *,
-        world_size: int = 1,
+        self, epoch: int, batch_format: Format | None = None, *, world_size: int = 1
     ) -> AbstractContextManager[Reader]:
         """Return a reader of an epoch's batches, in the dataset's own format or another.
 
         ``world_size`` ranks divide the lanes, and so the memory for reading ahead.
         """
-        plan = self._plan_of(epoch)
-
-        def open_plain(batch_format: Format) -> AbstractContextManager[Reader]:
-            options: dict[str, Any] = {
-                "epoch": epoch,
-                "batch_format": batch_format,
-                "world_size": world_size,
-            }
-            if isinstance(plan, UnitPlan):
-                options["is_mixture"] = budget != IN_ORDER
-                return BestFitReader(self._index, plan, **options)
-            options["budget"] = budget
-            if batch_format.is_padded:
-                return PaddedReader(self._index, plan, seq_len=self.seq_len, **options)
-            return PackedReader(self._index, plan, **options)
-
-        return self._view.open_reader(
-            open_plain,
-            batch_format or self.format,
-            plan,
-            epoch=epoch,
-            samples_before=self.samples_before(epoch),
-        )
+        return self.windows.reader(epoch, batch_format, world_size=world_size)
 
     def locate(self, sample: int, *, epoch: int | None = None) -> list[find_documents.DocumentSpan]:
         """Return the documents behind a sample of an epoch, by default the current one.
@@ -323,19 +229,12 @@ class TokenDataset(ShardedDataset):
         ``step_samples`` returns the samples of a batch. Raises LoaderError if the sample is out of range.
         """
         epoch = self.epoch if epoch is None else epoch
-        self._check_sample(sample, epoch)
+        self.epochs.of(epoch).check(sample, where=self.where)
         return self.locator(epoch).locate(sample)
 
     def locator(self, epoch: int) -> find_documents.Locator:
         """Return what finds the documents of many samples of an epoch faster than ``locate``."""
-        before = self.samples_before(epoch)
-        return find_documents.Locator(
-            self._index,
-            self._plan_of(epoch),
-            epoch=epoch,
-            truncated_at=self.seq_len + 1 if self.format.is_padded else None,
-            has_prefixes=lambda sample: self._view.has_prefixes(before + sample),
-        )
+        return self.windows.locator(epoch)
 
     def evenness(
         self, *, batch_size: int, epoch: int | None = None, max_batches: int = 64
@@ -347,7 +246,7 @@ class TokenDataset(ShardedDataset):
         epoch = self.epoch if epoch is None else epoch
         return measure_evenness(
             self._index,
-            self._plan_of(epoch),
+            self.windows.epochs.plan(epoch),
             epoch=epoch,
             batch_size=batch_size,
             max_batches=max_batches,

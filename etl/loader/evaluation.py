@@ -1,7 +1,7 @@
 """`Evaluation`: the windows of a dataset, each once, in the same order and in equal steps on all ranks."""
 
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
 from math import ceil
 from typing import Any, Protocol
 
@@ -12,11 +12,11 @@ from etl.errors import LoaderError
 from etl.loader.batches.delivery import Delivery, check_batch_size
 from etl.loader.batches.document_boundaries import IGNORED, Batch, PositionedBatch
 from etl.loader.batches.worker_message import WorkerBatch
-from etl.loader.order.schedule import Schedule
+from etl.loader.order.epochs import Epochs
+from etl.loader.place import Place
 from etl.loader.prepared_loaders import find_prepared
-from etl.loader.ranks import Rank
 from etl.loader.steps import Steps
-from etl.loader.version_lease import VersionLease
+from etl.loader.version_lease import HeldVersions
 
 _EPOCH = 0  # its order is that of every evaluation
 
@@ -24,31 +24,15 @@ _EPOCH = 0  # its order is that of every evaluation
 class Evaluated(Protocol):
     """What an evaluation needs of a dataset."""
 
-    seq_lens: Schedule[int]
-
-    @property
-    def where(self) -> str:
-        """The location that errors name."""
-
-    @property
-    def rank(self) -> int:
-        """The rank of this process among those that divide the samples."""
-
-    @property
-    def world_size(self) -> int:
-        """The number of processes that divide the samples."""
-
-    def samples_of(self, epoch: int) -> int:
-        """Return the number of samples of an epoch, over all ranks."""
-
-    def lanes_of(self, epoch: int) -> int:
-        """Return the number of lanes of an epoch."""
+    where: str
+    epochs: Epochs
+    place: Place
 
     def tables(self) -> Sequence[tuple[str, int]]:
         """Return the URL and the version of each table that is read."""
 
     def reader(self, epoch: int, *, world_size: int = 1) -> AbstractContextManager[Any]:
-        """Return a reader of an epoch's batches on one of some ranks."""
+        """Return a reader of an epoch's batches on one rank of ``world_size``."""
 
 
 class Evaluation(IterableDataset[Batch]):
@@ -64,7 +48,7 @@ class Evaluation(IterableDataset[Batch]):
     - ``weight``: float32 (B,), 1 for a window and 0 for padding.
 
     Each iteration begins at the first window. An evaluation has no state, and the dataset keeps its position.
-    ``prefetch`` and ``device`` are those of ``dataset.batches``.
+    ``prefetch`` and ``device`` are as in ``dataset.batches``.
 
     Raises LoaderError if the batch size is not positive, ``prefetch`` is negative, or the length of the
     windows changes.
@@ -79,7 +63,7 @@ class Evaluation(IterableDataset[Batch]):
         device: str | torch.device | None = None,
     ) -> None:
         check_batch_size(batch_size)
-        if len(dataset.seq_lens.values) > 1:
+        if len(dataset.epochs.seq_lens.values) > 1:
             raise LoaderError(
                 "an evaluation needs windows of one length, but seq_len is a Schedule of several",
                 where=dataset.where,
@@ -92,7 +76,7 @@ class Evaluation(IterableDataset[Batch]):
     @property
     def num_samples(self) -> int:
         """The number of windows, over all ranks."""
-        return self.dataset.samples_of(_EPOCH)
+        return self.dataset.epochs.of(_EPOCH).num_samples
 
     def __len__(self) -> int:
         """Return the number of steps, the same on all ranks."""
@@ -109,29 +93,28 @@ class Evaluation(IterableDataset[Batch]):
     def _read(self, numbers: range) -> Generator[PositionedBatch]:
         """Yield the batches of some steps."""
         dataset, steps = self.dataset, self._plan_steps()
-        with ExitStack() as stack:
+        with HeldVersions() as versions:
             if steps.rank.rank == 0 and numbers and numbers[0] == 0:
-                for table in dataset.tables():
-                    stack.callback(VersionLease(*table).end)
-            reader = stack.enter_context(dataset.reader(_EPOCH, world_size=steps.rank.world_size))
-            last = self.num_samples - 1
-            for number in numbers:
-                first = number * steps.stride
-                samples = torch.tensor(steps.samples(range(first, first + steps.stride)))
-                is_window = samples <= last
-                # A copy of a window is valid in every format. It is the last one, so samples ascend.
-                batch = reader.batch(samples.clamp(max=last).tolist())
-                batch["labels"][~is_window] = IGNORED
-                batch["sample"] = torch.where(is_window, samples, -1)
-                batch["weight"] = is_window.float()
-                yield PositionedBatch(number, True, number == numbers[-1], batch)
+                versions.hold(dataset.tables())
+            with dataset.reader(_EPOCH, world_size=steps.rank.world_size) as reader:
+                last = self.num_samples - 1
+                for number in numbers:
+                    first = number * steps.stride
+                    samples = torch.tensor(steps.samples(range(first, first + steps.stride)))
+                    is_window = samples <= last
+                    # A copy of a window is valid in every format. It is the last one, so samples ascend.
+                    batch = reader.batch(samples.clamp(max=last).tolist())
+                    batch["labels"][~is_window] = IGNORED
+                    batch["sample"] = torch.where(is_window, samples, -1)
+                    batch["weight"] = is_window.float()
+                    yield PositionedBatch(number, True, number == numbers[-1], batch)
 
     def _plan_steps(self) -> Steps:
         """Return how the windows are divided, for the rank that this process has now."""
         return Steps(
             batch_size=self.batch_size,
-            rank=Rank(self.dataset.rank, self.dataset.world_size),
-            lanes=self.dataset.lanes_of(_EPOCH),
+            rank=self.dataset.place.rank,
+            lanes=self.dataset.epochs.of(_EPOCH).lanes,
             drop_last=False,
         )
 

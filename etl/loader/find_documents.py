@@ -1,7 +1,7 @@
 """Find the documents behind samples, for example to read the text of a loss spike.
 
-Reads four small columns of the one or two row groups that hold a sample, and no tokens. They are kept for the
-next samples, so that many samples in about the order of the stream are found quickly.
+Reads four small columns of the one or two row groups that hold a sample, and no tokens. The columns are kept
+for the next samples, so that many samples in about the order of the stream are found quickly.
 """
 
 from collections.abc import Callable, Iterable, Iterator

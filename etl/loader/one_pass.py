@@ -23,15 +23,16 @@ class Reader(Protocol):
 class Pass:
     """The steps of one reader in a pass. Of W DataLoader workers, each takes every W-th step."""
 
-    def __init__(self, start: Start, steps: Steps, num_samples: int, *, runs_ahead: bool) -> None:
+    def __init__(
+        self, start: Start, steps: Steps, worker: Worker, *, num_samples: int, runs_ahead: bool
+    ) -> None:
         self.start = start
+        self.worker = worker
         self.steps = steps
         remaining = num_samples - start.first_sample
         self.end = start.first_sample + steps.end(remaining)
         """The sample of the epoch after the last step of all readers."""
-        self.numbers = range(start.turn, steps.count(remaining), Worker.current().count)[
-            start.steps :
-        ]
+        self.numbers = range(start.turn, steps.count(remaining), worker.count)[start.steps :]
         """The steps of this reader, counted from the beginning of the pass."""
         self.runs_ahead = runs_ahead
         """Whether accelerate receives the batches earlier than the training loop."""
@@ -95,7 +96,7 @@ class Pass:
         """Return what the state of a worker has besides the start of its pass."""
         return {
             "worker": self.start.turn,
-            "workers": Worker.current().count,
+            "workers": self.worker.count,
             "steps": self.returned,
             "stride": self.steps.stride,
             "end": self.end,

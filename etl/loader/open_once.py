@@ -27,7 +27,7 @@ def open_shared(open_dataset: Callable[[], _Dataset], *, shard: Shard | None = N
     All ranks of torch.distributed must call this function, after ``init_process_group``. Without a process
     group, it just opens the dataset. Each rank passes its own ``shard``, such as ``Shard(mesh=mesh["dp"])``,
     if not all ranks divide the samples. Raises the error of rank 0 on all ranks, and LoaderError if
-    ``open_dataset`` names a Shard, which would be that of rank 0.
+    ``open_dataset`` names a Shard, which would be the Shard of rank 0.
 
     >>> open_shared(lambda: TokenDataset(lake, seq_len=2048))  # doctest: +SKIP
     """
@@ -48,7 +48,7 @@ def open_shared(open_dataset: Callable[[], _Dataset], *, shard: Shard | None = N
 
 def _open_undivided(open_dataset: Callable[[], _Dataset]) -> _Dataset:
     dataset = open_dataset()
-    if dataset.shard.is_explicit:
+    if dataset.place.shard.is_explicit:
         raise LoaderError(
             "the dataset that rank 0 opens for all ranks has a Shard, which is that of rank 0",
             where=dataset.where,

@@ -10,8 +10,8 @@ ended. The first worker of a loader decides where a pass begins; the others wait
 they cannot differ. A process that was forked or spawned may be a worker, which reads the page of its parent,
 or a rank, which needs another page: it has both.
 
-A worker that resumes knows only how many steps it had returned itself. Together these give the step at which
-the loader continues, which all workers compute from each other's records.
+A worker that resumes knows only how many steps it had returned itself. The sum over all workers is the step
+at which the loader continues, which each of them computes from the records of all.
 """
 
 import ctypes
@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 from torch.utils.data import get_worker_info
 
 from etl.errors import LoaderError
+from etl.loader.order.epochs import Epochs
 from etl.loader.ranks import Rank
 from etl.loader.steps import RECORD, Steps
 
@@ -98,19 +99,19 @@ class Planned:
     """A pass that a reader wants to begin."""
 
     steps: Steps
-    samples_of: Callable[[int], int]  # the samples of an epoch
+    epochs: Epochs
     repeats: bool  # begin again where a pass that was cut short began
     runs_ahead: bool  # the training loop receives the batches later than they are returned
 
     def count(self, epoch: int, first_sample: int) -> int:
         """Return the number of steps from a sample of an epoch on."""
-        return self.steps.count(self.samples_of(epoch) - first_sample)
+        return self.steps.count(self.epochs.of(epoch).num_samples - first_sample)
 
 
 class Passes:
     """The position of a dataset and its newest pass, in memory shared with the workers of this process.
 
-    A copy, also a pickled one, has its own position, which is that of the original.
+    A copy, also a pickled one, begins at the same position and then has its own.
     """
 
     def __init__(self, values: Iterable[int] = ()) -> None:
@@ -191,11 +192,16 @@ class Passes:
         A pass of no steps, after a state saved at the end of an epoch, moves to the next epoch.
         """
         self._loader_pass += 1
+        # A loader that resumes continues after the steps of all its workers, which each must know: its own
+        # turn depends on them.
         total = 0 if resumed is None else self._exchange_steps(worker, resumed.steps)
+        # One reader decides. The position moves when it publishes its decision, so a second one that decided
+        # for itself could read the moved position and begin elsewhere.
         if worker.id == 0:
             if resumed is None:
                 start, is_next_epoch = self._next_start(planned), False
             else:
+                # A state may be saved after the last step of an epoch, before torchdata asked for the next.
                 remaining = planned.count(resumed.epoch, resumed.first_sample)
                 is_next_epoch = total >= remaining
                 start = (resumed.epoch + 1, 0) if is_next_epoch else resumed[:2]
@@ -206,6 +212,9 @@ class Passes:
         values = self._values
         if values[_IS_REFUSED]:
             return None
+        # Within the epoch, a worker keeps its turn and continues after its own steps. If the loader goes on
+        # to the next epoch, the turns start with the worker that comes next: after 3 steps of 2 workers,
+        # worker 1.
         turn, done = worker.id, 0
         if resumed is not None:
             is_same = (values[_EPOCH], values[_FIRST]) == resumed[:2]
@@ -223,17 +232,20 @@ class Passes:
         epoch, first = int(values[_EPOCH]), int(values[_FIRST])
         if self.has_ended:
             return epoch + 1, 0
+        # The pass was cut short. Its batches up to ``consumed`` are known to have reached the loop only if
+        # nothing ran ahead of it.
         if not planned.repeats:
             if self.runs_ahead:
                 # From the state of a complete pass, torchdata makes an iterator and discards it for another.
                 return (epoch, first) if values[_MAY_BE_DISCARDED] else None
             first = int(values[_CONSUMED])
+        # A state of the end of an epoch leaves no step: go on, unless ``set_epoch`` named this epoch.
         if first > 0 and not values[_IS_SET] and not planned.count(epoch, first):
             return epoch + 1, 0
         return epoch, first
 
     def _publish(self, worker: Worker, planned: Planned, start: tuple[int, int] | None) -> None:
-        """Tell the other workers where the pass begins."""
+        """Write where the pass begins, for the other workers."""
         values = self._values
         values[_IS_REFUSED] = int(start is None)
         if start is not None:
@@ -241,6 +253,8 @@ class Passes:
                 values[_IS_SET] = 0
             values[_EPOCH], values[_FIRST] = start
             values[_CONSUMED] = start[1]
+            # A reader ends a pass by writing its number, so that records of earlier passes, also of workers
+            # that still run, count for nothing.
             values[_PASS] += 1
             values[_READERS] = worker.count
             values[_RUNS_AHEAD] = int(planned.runs_ahead or worker.loader > 0)
@@ -256,6 +270,7 @@ class Passes:
 
     def _exchange_steps(self, worker: Worker, steps: int) -> int:
         """Return the steps that all workers had returned before they resumed."""
+        # The number of the loader marks the record as complete, so it is written after the steps.
         values = self._values
         values[_slot(worker.id, _STEPS_DONE)] = steps
         values[_slot(worker.id, _RESUMED)] = worker.loader
@@ -265,11 +280,13 @@ class Passes:
 
     @property
     def _values(self) -> _Page:
-        """The page of this process or, in a worker, that of the process that iterates the loader."""
+        """The page of this process or, in a worker, the page of the process that iterates the loader."""
         if get_worker_info() is None:
             if self._page[_OWNER] != os.getpid():  # after os.fork, which runs no hook
                 self._leave_parent()
             return self._page
+        # If the dataset was opened before os.fork, the page is not that of the process which has started this
+        # worker, but of an ancestor with another position.
         parent, page = multiprocessing.parent_process(), self._page_of_parent
         if parent is None or page is None or page[_OWNER] != parent.pid:
             raise LoaderError(
@@ -280,7 +297,7 @@ class Passes:
         return page
 
     def _leave_parent(self) -> None:
-        """Take another page in a forked process, and keep that of its parent."""
+        """Take another page in a forked process, and keep the page of its parent."""
         self._page_of_parent = self._page
         self._page = _new_page(_position(self._page))
         self._loader_pass = 0
@@ -319,6 +336,7 @@ def _new_page(values: Iterable[int]) -> _Page:
 
 def _position(page: _Page) -> list[int]:
     """Return the beginning of a page of the same position, as if its newest pass had one reader."""
+    # A copy has no workers: one reader that has ended, or has not, represents all readers of the newest pass.
     values = list(page[: _HEADER + _PER_WORKER])
     readers = values[_READERS]
     has_ended = all(page[_slot(reader, _ENDED)] == values[_PASS] for reader in range(readers))

@@ -5,8 +5,8 @@ loader, on the stack, so that a worker reads whole steps and the order does not 
 
 Loaders that accelerate has prepared distribute the samples over the ranks themselves.
 
-``Accelerator.prepare`` and the Hugging Face Trainer take any IterableDataset for one that yields the whole
-epoch on every rank. Each rank then keeps its part (``IterableDatasetShard``), or rank 0 reads everything and
+``Accelerator.prepare`` and the Hugging Face Trainer assume that any IterableDataset yields the whole epoch on
+every rank. Each rank then keeps its part (``IterableDatasetShard``), or rank 0 reads everything and
 sends the parts (``DataLoaderDispatcher``). Accelerate registers a prepared loader in its ``GradientState``
 before it iterates it, so the dataset can find out how its samples will be distributed:
 

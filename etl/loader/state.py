@@ -1,15 +1,16 @@
 """The saved state of a dataset: a few integers, also inside checkpoints and torchdata states.
 
 DataLoader workers take the steps in turn. The state of a worker is the start of its pass and the number of
-steps that *it* has returned; those of all W workers add up to the position of the training loop, which is
+steps that *it* has returned. The steps of all W workers add up to the position of the training loop, which is
 valid for any number of workers and ranks.
 """
 
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from etl.errors import LoaderError
+from etl.loader.order.epochs import Epochs
 from etl.loader.steps import RECORD
 
 STATE_FORMAT = 4
@@ -86,10 +87,10 @@ def check_state(state: State, own: State, *, where: str) -> None:
     )
 
 
-def check_position(state: State, samples_of: Callable[[int], int], *, where: str) -> None:
-    """Raise LoaderError unless the position of a state exists; ``samples_of`` returns those of an epoch."""
+def check_position(state: State, epochs: Epochs, *, where: str) -> None:
+    """Raise LoaderError unless the position of a state exists."""
     epoch = whole_number("epoch", state["epoch"], where=where)
-    _check_samples("consumed", state["consumed"], epoch, samples_of, where=where)
+    _check_samples("consumed", state["consumed"], epoch, epochs, where=where)
     loader = state.get("loader", {})
     for name in RECORD if loader else ():
         whole_number(f"{name} of the loader", loader.get(name), where=where)
@@ -99,7 +100,7 @@ def check_position(state: State, samples_of: Callable[[int], int], *, where: str
     if missing:
         raise LoaderError(f"the state of a worker has no {', '.join(missing)}", where=where)
     numbers = {name: whole_number(name, state[name], where=where) for name in _WORKER_KEYS}
-    _check_samples("end", state["end"], epoch, samples_of, where=where)
+    _check_samples("end", state["end"], epoch, epochs, where=where)
     if numbers["worker"] >= numbers["workers"] or not numbers["stride"]:
         raise LoaderError(
             f"the state of a worker has worker={numbers['worker']}, workers={numbers['workers']}, "
@@ -128,10 +129,8 @@ def whole_number(name: str, value: object, *, where: str | None = None) -> int:
     return number
 
 
-def _check_samples(
-    name: str, value: object, epoch: int, samples_of: Callable[[int], int], *, where: str
-) -> None:
-    count, available = whole_number(name, value, where=where), samples_of(epoch)
+def _check_samples(name: str, value: object, epoch: int, epochs: Epochs, *, where: str) -> None:
+    count, available = whole_number(name, value, where=where), epochs.of(epoch).num_samples
     if count > available:
         raise LoaderError(
             f"{name} is {count:,} samples, but epoch {epoch} has {available:,}",

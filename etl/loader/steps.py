@@ -16,8 +16,8 @@ RECORD = ("first_sample", "batch_size", "world_size", "drop_last")
 class Steps:
     """How the samples of a pass become steps: ``batch_size`` rows on each rank.
 
-    The samples of a step are consecutive. They are divided so that few ranks read the same lane; in a batch
-    they are in ascending order.
+    The samples of a step are consecutive. A step is divided so that few ranks read the same lane; the samples
+    of a batch ascend.
     """
 
     batch_size: int
@@ -59,7 +59,7 @@ class Steps:
     def samples(self, step: range, *, number: int = 0) -> Sequence[int]:
         """Return the samples of this rank in a step, in the order of its rows.
 
-        ``number`` is that of the step in its pass, which matters if its samples are dispatched.
+        ``number`` counts the steps of the pass, which matters if the samples are dispatched.
         """
         if self.dispatched is not None:
             return self.dispatched.samples(step, number, self.lanes)
@@ -82,9 +82,11 @@ class Dispatched:
 
     def samples(self, step: range, number: int, lanes: int) -> list[int]:
         """Return the samples of the ranks that a step of the process is for."""
+        # Find the whole step of the ranks, of which this step of the process is the nth part.
         nth = number % self.num_steps
         first = step.start - nth * len(step)
         whole = range(first, first + len(step) * self.num_steps)
+        # The part has the samples of so many ranks, one rank after the other, as accelerate slices it.
         size = self.world_size // self.num_steps
         ranks = [Rank(rank, self.world_size) for rank in range(nth * size, (nth + 1) * size)]
         offsets = (_rank_offsets(len(whole), first % lanes, lanes, rank) for rank in ranks)
@@ -102,23 +104,30 @@ def divide_step(size: int, first_lane: int, lanes: int, world_size: int) -> np.n
     """Return the rank of each sample of a step, (size,) int64, which begins in a lane.
 
     Lane l belongs to rank l % R, as far as each rank has equally many lanes. The samples of the other lanes,
-    and those that a rank has beyond its rows, fill the other ranks. Rank r first takes samples of the lane
-    r % n of n such lanes, so that these are divided among as few ranks as possible.
+    and samples that a rank has beyond its rows, fill the other ranks. Rank r first takes samples of the lane
+    r % n of n such lanes, so that few ranks share each of them.
 
     >>> divide_step(8, 1, 4, 2).tolist(), divide_step(8, 1, 3, 2).tolist()
     ([1, 0, 1, 0, 1, 0, 1, 0], [1, 0, 0, 1, 0, 0, 1, 1])
     """
+    # Of 5 lanes and 2 ranks, lanes 0 and 2 belong to rank 0, lanes 1 and 3 to rank 1, and lane 4 to none: its
+    # owner is ``world_size``.
     rows = size // world_size
     lane = (first_lane + np.arange(size)) % lanes  # (size,), of each sample
     num_owned = lanes - lanes % world_size
     owner = np.where(lane < num_owned, lane % world_size, world_size)
+    # A rank keeps the first ``rows`` samples of its lanes. Sort the samples by owner, and count from the
+    # first sample of each owner.
     order = np.lexsort((np.arange(size), owner))
     firsts = np.searchsorted(owner[order], np.arange(world_size + 1))
     is_kept = np.arange(size) - firsts[owner[order]] < rows
     is_kept &= owner[order] < world_size
+    # The ranks with fewer samples than rows get samples of the pool: of lanes without an owner, and of lanes
+    # that occur more often in this step than their ranks have rows.
     owned = order[is_kept]
     missing = rows - np.bincount(owner[owned], minlength=world_size)
-    # Places to fill and samples to fill them with, both in the order of the lane that the place prefers.
+    # Each rank prefers one of the lanes without an owner, the same in every step, so that it reads the others
+    # rarely. Sort the places to fill by that lane, and the pool by its lanes, and match them.
     places = np.repeat(np.arange(world_size), missing)
     num_shared = max(lanes - num_owned, 1)
     places = places[np.lexsort((places, places % num_shared))]
@@ -130,13 +139,14 @@ def divide_step(size: int, first_lane: int, lanes: int, world_size: int) -> np.n
 
 
 def _match(places: np.ndarray, samples: np.ndarray) -> np.ndarray:
-    """Return a sample for each place, (n,) int64: one of the same number, as far as there are enough.
+    """Return a sample for each place, (n,) int64, with the same number where there are enough samples.
 
     Both are (n,) int64, ascending.
 
     >>> _match(np.array([0, 1, 1]), np.array([0, 0, 1])).tolist()
     [0, 2, 1]
     """
+    # Pair the nth place of a number with the nth sample of it: a key of both is unique on each side.
     nth_place = np.arange(len(places)) - np.searchsorted(places, places)
     nth_sample = np.arange(len(samples)) - np.searchsorted(samples, samples)
     width = len(places) + 1
@@ -146,6 +156,7 @@ def _match(places: np.ndarray, samples: np.ndarray) -> np.ndarray:
         place_keys, sample_keys, assume_unique=True, return_indices=True
     )
     filled[at_place] = at_sample
+    # The places that are left get the samples that are left, in ascending order.
     is_used = np.zeros(len(samples), bool)
     is_used[at_sample] = True
     filled[filled < 0] = np.flatnonzero(~is_used)

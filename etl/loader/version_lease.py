@@ -1,7 +1,8 @@
 """Keep the files of a table version from `etl vacuum` while it is read: a lease that names the version.
 
 Rank 0 holds it: in the process that reads, until the dataset is freed or the process ends; in a DataLoader
-worker, during each pass. A thread writes and renews it, so that the first batch does not wait.
+worker, during each pass; for an evaluation, during each iteration. A thread writes and renews it, so that the
+first batch does not wait.
 """
 
 import os
@@ -10,6 +11,7 @@ import warnings
 import weakref
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Self
 
 from etl import storage
 from etl.delta.table import Table
@@ -89,7 +91,10 @@ class VersionLease:
 
 
 class HeldVersions:
-    """The leases that a dataset has in this process; a copy has none."""
+    """The leases for the tables that are read in this process; a copy has none.
+
+    The leases end with the context of this object, with ``end``, or when this object is freed.
+    """
 
     def __init__(self) -> None:
         self._leases: list[VersionLease] = []
@@ -105,6 +110,12 @@ class HeldVersions:
         """Remove the leases."""
         _end(self._leases)
         self._leases = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
 
     def __reduce__(self) -> tuple[type["HeldVersions"], tuple[()]]:
         return HeldVersions, ()

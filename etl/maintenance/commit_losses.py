@@ -173,7 +173,7 @@ class _LogReader:
             dataset = self._open(file)
             with storage.open_input(file.uri) as source:
                 rows = pl.DataFrame(open_parquet(source).read(use_threads=False))
-            epoch, sample = dataset.find_epochs(rows["sample"].to_numpy())
+            epoch, sample = dataset.epochs.find(rows["sample"].to_numpy())
             rows = rows.with_columns(epoch=pl.Series(epoch), sample=pl.Series(sample))
             return self._with_documents(dataset, rows).with_columns(
                 run=pl.lit(file.run), plan=pl.lit(str(file.state["plan"]))

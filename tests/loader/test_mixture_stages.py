@@ -185,10 +185,10 @@ def test_samples_are_numbered_over_all_passes(lakes, passes):
     mixture = open_mixture(lakes)
     sizes = [len(rows) for rows in passes]
     numbers = np.arange(sum(sizes))
-    epochs, samples = mixture.find_epochs(numbers)
+    epochs, samples = mixture.epochs.find(numbers)
     assert epochs.tolist() == np.repeat(np.arange(PASSES), sizes).tolist()
     assert samples.tolist() == [sample for size in sizes for sample in range(size)]
-    assert [mixture.samples_before(epoch) for epoch in range(PASSES)] == [
+    assert [mixture.epochs.of(epoch).first_sample for epoch in range(PASSES)] == [
         sum(sizes[:epoch]) for epoch in range(PASSES)
     ]
 
@@ -279,7 +279,7 @@ def test_datasets_need_one_schedule(lakes):
     mixture = open_mixture(lakes)
     datasets = dict(zip(mixture.names, mixture.datasets, strict=True))
     for seq_len in (5, Schedule([(0, 5), (301, 9), (902, 4)])):
-        datasets["web"] = TokenDataset(lakes["web"], seq_len=seq_len, shard=mixture.shard)
+        datasets["web"] = TokenDataset(lakes["web"], seq_len=seq_len, shard=mixture.place.shard)
         with pytest.raises(LoaderError, match="the datasets differ in"):
             TokenMixture(datasets, weights=WEIGHTS)
     with pytest.raises(LoaderError, match="Schedule of seq_len is for windows of consecutive"):

@@ -74,7 +74,7 @@ def test_samples_are_numbered_over_all_passes(lake):
     numbers, found = [], []
     for number in range(5):
         passed = [int(sample) for batch in dataset.batches(1) for sample in batch["sample"]]
-        epochs, samples = dataset.find_epochs(np.array(passed))
+        epochs, samples = dataset.epochs.find(np.array(passed))
         assert set(epochs.tolist()) == {number}
         found += samples.tolist()
         numbers += passed

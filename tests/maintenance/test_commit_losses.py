@@ -125,9 +125,9 @@ def test_losses_of_windows_of_changing_length_count_for_their_documents(recipe: 
     num_tokens = 0
     with LossLog(dataset, run="proxy") as log:
         for step in range(3):
-            num_tokens += dataset.samples_of(step) * dataset._plan_of(step).seq_len
+            num_tokens += dataset.epochs.of(step).num_samples * dataset.epochs.of(step).seq_len
             train(dataset, log, step)
-    assert dataset.samples_of(0) == 9
+    assert dataset.epochs.of(0).num_samples == 9
     assert commit(recipe).left == []
     check_losses(recipe, num_tokens)
 

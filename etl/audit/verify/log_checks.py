@@ -20,7 +20,7 @@ from etl.delta.actions import parse_actions
 from etl.delta.entry_checksum import CheckedEntry
 from etl.delta.log_damage import LogCheck, LogDamage, lost_versions
 from etl.delta.set_transactions import SetTransactions
-from etl.delta.snapshot import Snapshot
+from etl.delta.snapshot import Snapshot, read_checkpoint
 from etl.delta.table import Table
 from etl.errors import TableError, TokenlakeError
 from etl.lake import releases
@@ -169,7 +169,7 @@ class _Log:
         if not self._is_known or self._table is None:
             return True  # nothing to compare it with
         try:
-            state = Table.open(self._table.url, version).checkpoint_state()
+            state = read_checkpoint(self._table.url, version)
             return self._is_same(state)
         except TokenlakeError:
             return True  # it cannot be read, which is found elsewhere
@@ -179,7 +179,7 @@ class _Log:
         assert self._table is not None
         self._files, self._transactions = KeyMap(), SetTransactions()
         try:
-            state = Table.open(self._table.url, version).checkpoint_state()
+            state = read_checkpoint(self._table.url, version)
             for batch in state.file_batches(self._table.schema):
                 for key, value in _hashes(batch):
                     self._files.put(key, value)

@@ -48,6 +48,8 @@ class _LaneGroups:
 
         The strand must have tokens of a unit of the lane.
         """
+        # A lane reads the units of its windows. Of a strand, it reads from the first row group of the first
+        # such unit with tokens in the strand to the last row group of the last one.
         plan, (number, strand) = self.plan, divmod(lane, self.plan.num_strands)
         windows = plan.lane(epoch, number)
         indices = self.units.group_indices(windows.start, windows.stop)
@@ -80,6 +82,7 @@ class _Strand:
                 starts = self._row_groups.document_starts(group).astype(np.int32)
                 self._group_starts = (group, starts)
             start = self._plan.row_groups.start(group)
+            # The end of a row group is the start of the next one: keep it once.
             parts = [*parts[:-1], parts[-1][:-1], start + self._group_starts[1].astype(np.int64)]
         return np.concatenate(parts)
 
@@ -102,7 +105,7 @@ class _Unit:
     """The part of a unit that is in a lane."""
 
     windows: range  # of the stream
-    tokens: np.ndarray  # (N,) int32: those of the unit, see UnitWindows
+    tokens: np.ndarray  # (N,) int32: the memory of the unit, see UnitWindows
     pieces: list[list[Piece]]  # of the windows, in the shuffled order
     continues: list[bool]  # whether the document of a window continues in the next one
 
@@ -114,9 +117,8 @@ class _Unit:
             pieces.append([])
             for start, count in window:
                 pieces[-1].append((size, count))
-                parts.append(
-                    self.tokens[start : start + count + 1]
-                )  # and the label of the last one
+                # And the token after it, the label of its last token.
+                parts.append(self.tokens[start : start + count + 1])
                 size += len(parts[-1])
         windows = self.windows[-num_windows:]
         return _Unit(windows, np.concatenate(parts), pieces, self.continues[-num_windows:])
@@ -160,6 +162,8 @@ class UnitLane:
         return self._strands[number]
 
     def _load(self, window: int) -> _Unit:
+        # Read all strands of the unit one after the other into one memory that all lanes share, and move it
+        # to the file of the lane: in memory, the units of all lanes would take 32 MB and more.
         plan, stream = self._plan, self._reader.units
         index, in_lane = plan.part(stream, self._windows, window)
         self._units = [*self._ends()]
@@ -169,6 +173,8 @@ class UnitLane:
             parts.append((strand.document_starts(span), span))
             strand.copy(span, parts[-1][0], memory[start : start + len(span) + 1])
             start += len(span) + 1
+        # Which windows a unit has follows from the lengths of its documents; the lane takes its part of them
+        # in the shuffled order.
         windows = UnitWindows.of(parts, plan.window_tokens)
         pieces = list(zip(windows.starts.tolist(), windows.counts.tolist(), strict=True))
         bounds, continues = windows.firsts.tolist(), windows.continues.tolist()
@@ -229,10 +235,12 @@ class BestFitReader(LaneReader[UnitLane]):
         self._format = replace(batch_format, ignore_boundaries=False)  # they always are
 
     def batch(self, samples: Iterable[int]) -> Batch:
-        """Return samples as int64 tensors (B, S): ``input_ids``, ``labels``, and those of the format."""
+        """Return samples as int64 tensors (B, S): ``input_ids``, ``labels``, and tensors of the format."""
         found, size = self._find(samples), self.plan.window_tokens
         tokens = np.full((len(found), size + 1), self._format.pad_id or 0, np.int32)
-        starts, ends = [], []  # of pieces, as offsets in the tokens; ends are also those of padding
+        # Offsets in ``tokens`` where a piece or the padding starts, and columns where the pieces of a row
+        # end.
+        starts, ends = [], []
         for row, (lane, position) in enumerate(found):
             memory, pieces, continues = lane.window(position)
             row_tokens, column = tokens[row], 0
@@ -240,6 +248,8 @@ class BestFitReader(LaneReader[UnitLane]):
                 row_tokens[column : column + count] = memory[start : start + count]
                 starts.append(row * (size + 1) + column)
                 column += count
+            # The label of the last token is the next token of its document, if there is one. Otherwise a
+            # start there marks that the label is to be ignored.
             if continues:
                 row_tokens[size] = memory[start + count]
             else:
@@ -254,6 +264,7 @@ class BestFitReader(LaneReader[UnitLane]):
         pieces of each row end.
         """
         size = tokens.shape[1] - 1
+        # The first token of a document must not be a label: the token before it is of another document.
         rows, columns = np.divmod(starts, size + 1)
         shift = int(self._format.shifted_labels)
         is_label = (columns >= shift) & (columns < size + shift)

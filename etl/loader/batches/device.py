@@ -14,9 +14,9 @@ def copy_ahead(
 ) -> Generator[PositionedBatch]:
     """Yield items with the tensors of their batches on a device.
 
-    Copies to a GPU go through pinned memory, in a separate stream: that of the next batch is started before
-    the current one is returned, and only the GPU waits for it, when that batch is used. For other devices, a
-    batch is copied when it is requested; for the CPU, it is returned as it is.
+    Copies to a GPU go through pinned memory, in a separate stream. The copy of the next batch is started
+    before the current batch is returned, and only the GPU waits for it, when that batch is used. For other
+    devices, a batch is copied when it is requested; for the CPU, it is returned as it is.
     """
     with closing(items):
         if device.type != "cuda":

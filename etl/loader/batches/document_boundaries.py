@@ -47,18 +47,18 @@ class Format:
     - ``ignore_boundaries``: labels that belong to the next document are -100.
 
     ``sample_numbers`` adds ``sample``, int64 (B,): the number of each row's sample, counted over all epochs
-    (``dataset.samples_before(epoch) + sample``). ``LossLog`` needs it.
+    (``dataset.epochs.of(epoch).first_sample + sample``). ``LossLog`` needs it.
 
     ``shifted_labels=False`` leaves the shift by one to the model: the label of a token is the token itself.
     Models of the library transformers shift the labels: use ``Format.huggingface()``, which also sets
     ``names="huggingface"``. Instead of ``cu_seqlens`` and ``max_seqlen``, batches then have
     ``cu_seq_lens_q``, ``cu_seq_lens_k``, ``max_length_q`` and ``max_length_k`` (int).
 
-    ``pack="best_fit"`` packs whole documents: one of at most S tokens is never cut, a longer one becomes
-    windows of S tokens and one rest. The rest of a window is padded with ``pad_id`` (default: 0). Each token
-    is in ``input_ids`` exactly once in an epoch, and each but the first of a document exactly once the label
-    of the one before it, if labels are shifted. Labels of the next document and of the padding are always
-    -100. For the options above, each part of a document begins a new one, and so does the padding.
+    ``pack="best_fit"`` packs whole documents: a document of at most S tokens is never cut, a longer one
+    becomes windows of S tokens and one rest. The rest of a window is padded with ``pad_id`` (default: 0).
+    Each token is in ``input_ids`` exactly once in an epoch, and each but the first of a document exactly once
+    the label of the one before it, if labels are shifted. Labels of the next document and of the padding are
+    always -100. For the options above, each part of a document begins a new one, and so does the padding.
 
     ``pad_id`` alone puts one document in each row, truncated at S + 1 tokens and padded with that id. Labels
     in the padding are -100, ``attention_mask`` int64 (B, S) is 1 for tokens of the document, and
@@ -90,7 +90,7 @@ class Format:
     ) -> "Format":
         """Return the format of the causal language models of the library transformers.
 
-        They shift the labels themselves. With ``boundaries``, no token attends to or predicts another
+        Such models shift the labels themselves. With ``boundaries``, no token attends to or predicts another
         document: batches have ``position_ids``, and the lengths for flash attention. A batch of B windows
         of S tokens is passed to the model as it is, without ``attention_mask``. Other implementations of
         attention see the documents in ``position_ids``, but only with ``use_cache=False`` in the model's
@@ -155,8 +155,8 @@ class Format:
     def _describe(self, bounds: np.ndarray, row_starts: np.ndarray) -> Batch:
         """Return the requested tensors but for labels.
 
-        ``bounds`` (D + 1,) int64 are the document starts in the flattened batch and its end, ``row_starts``
-        (B + 1,) int64 those of its rows.
+        ``bounds`` (D + 1,) int64 are the starts of documents in the flattened batch and its end,
+        ``row_starts`` (B + 1,) int64 the starts of its rows and its end.
         """
         starts, lengths = bounds[:-1], np.diff(bounds)
         shape = (len(row_starts) - 1, int(row_starts[1]))

@@ -65,8 +65,8 @@ class _Block:
 class PackedLane(Lane, Protocol):
     """One lane of packed windows.
 
-    Its next windows may be at hand as ``rows`` (n, S + 1) int32, of which the first is the window at position
-    ``first``, and ``is_start``, the same, bool: which tokens begin a document.
+    Its next windows may be decoded already: ``rows`` (n, S + 1) int32 begin with the window at position
+    ``first``, and ``is_start`` (n, S + 1) bool marks tokens that begin a document.
     """
 
     first: int
@@ -82,7 +82,7 @@ class PackedLane(Lane, Protocol):
 
 
 class WindowLane:
-    """A lane whose windows come in the order of the stream: those of the present page are at hand."""
+    """A lane whose windows come in the order of the stream; the windows of a page are decoded together."""
 
     def __init__(self, plan: EpochPlan, epoch: int, lane: int, *, stream: TokenStream) -> None:
         self._start = plan.lane(epoch, lane).start * plan.seq_len
@@ -98,6 +98,8 @@ class WindowLane:
 
     def window(self, position: int) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the window at a position of the lane, as ``PackedLane`` does."""
+        # A page ends inside a window: copy this one from both pages, and let ``rows`` be views of all windows
+        # that the next page has entirely, which ``batch`` then takes without a call.
         self.rows, self.is_start = self._none, None  # the next page can use the memory
         start, seq_len = self._start + position * self._seq_len, self._seq_len
         tokens = np.empty(seq_len + 1, np.int32)
@@ -150,6 +152,8 @@ class BlockLane:
 
     def window(self, position: int) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the window at a position of the lane, as ``PackedLane`` does."""
+        # A mixture may come back to the block before, or to slots that were skipped when it began in the
+        # middle of a block: that block is then read again.
         number, slot = divmod(position, self._block_windows)
         for block in self._blocks:
             if block.number == number and slot >= block.first_slot:
@@ -169,6 +173,7 @@ class BlockLane:
         The first batch then waits for one page of each lane instead of half a block. Does nothing for later
         windows, or if the window is not in the row group with which the lane begins.
         """
+        # The window is read again with its block, which is worth it only once in a lane.
         if self._has_started:
             return False
         self._has_started = True
@@ -183,6 +188,7 @@ class BlockLane:
 
     def _start_block(self, number: int, slot: int) -> _Block:
         """Start a block of which the windows before ``slot`` are not needed."""
+        # After a resume, row groups that only have windows of earlier slots need not be read.
         window, order = self._plan.block(self._epoch, self._lane, number)
         needed = None
         if slot:
@@ -200,7 +206,7 @@ class BlockLane:
         return block
 
     def _take_memory(self, number: int) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return memory for a block: that of its earlier copy, that of the oldest block, or new memory."""
+        """Return memory for a block: of its earlier copy, of the oldest block, or new memory."""
         copies = [i for i, block in enumerate(self._blocks) if block.number == number]
         if copies or len(self._blocks) >= self._budget.blocks:
             block = self._blocks.pop(copies[0] if copies else 0)
@@ -214,6 +220,7 @@ class BlockLane:
         """Read a block up to its token ``stop``; row groups that are not needed are not opened."""
         while block.filled < stop:
             token = block.span.start + block.filled
+            # Skip the rest of a row group if no window with tokens there is needed.
             if block.needed is not None:
                 end = min(self._stream.group_range(token).stop, block.span.stop) - block.span.start
                 # A token may also be the label of the window before its own.
@@ -260,7 +267,7 @@ class PackedReader(LaneReader[PackedLane]):
         self._memory = ReusedMemory()
 
     def batch(self, samples: Iterable[int]) -> Batch:
-        """Return samples as int64 tensors (B, S): ``input_ids``, ``labels``, and those of the format."""
+        """Return samples as int64 tensors (B, S): ``input_ids``, ``labels``, and tensors of the format."""
         found = self._find(samples)
         if len(found) > len(self._windows):
             self._windows = np.empty((len(found), self._plan.seq_len + 1), np.int32)
@@ -268,6 +275,7 @@ class PackedReader(LaneReader[PackedLane]):
         windows = self._windows[: len(found)]
         is_start = np.zeros(windows.shape, bool) if self._format.needs_boundaries else None
         for row, (lane, position) in enumerate(found):
+            # Most windows are decoded already, and need no call.
             at = position - lane.first
             if 0 <= at < len(lane.rows):
                 windows[row] = lane.rows[at]

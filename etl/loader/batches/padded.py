@@ -1,6 +1,6 @@
 """Batches of padded documents: each lane buffers one block of whole documents.
 
-The order is that of ``epoch.py`` with documents instead of tokens, and windows of one document. Documents
+The order is as in ``epoch.py``, with documents instead of tokens, and windows of one document. Documents
 without tokens are skipped; the footers give their number, because an empty list counts as a value.
 """
 
@@ -76,6 +76,8 @@ class DocumentLane:
         if len(self._blocks) >= self._reader.budget.blocks:
             self._blocks.popitem(last=False)
         start, order = self._plan.block(self._epoch, self._lane, number)
+        # After a resume, documents of earlier slots are not needed, but keep their places in the block: a row
+        # group with no other documents is replaced by empty ones.
         needed = np.ones(len(order), bool)
         needed[order[:slot]] = False
         stream, stop = self._reader.epoch_documents, start + len(order)
@@ -92,6 +94,8 @@ class DocumentLane:
 
     def _read_documents(self, index: int, first: int, last: int) -> list[np.ndarray]:
         """Return the whole documents [first, last) of the row group at an index of the stream."""
+        # Blocks end inside row groups, so the next block often needs the starts of the same row group.
+        # ``unique`` leaves out documents without tokens: they begin where the next one begins.
         number = int(self._reader.epoch_documents.groups[index])
         if number != self._starts[0]:
             self._starts = (number, np.unique(self._row_groups.document_starts(number)))

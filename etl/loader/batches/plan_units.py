@@ -60,6 +60,8 @@ def _divide_table(
     index: TableIndex, runs: np.ndarray, seq_len: int, shuffle: ResolvedShuffle | None
 ) -> dict[str, np.ndarray]:
     """Read the lengths of all documents, and return the windows of each unit, and fields of UnitPlan."""
+    # The lengths are read in the order in which the strands of each run are packed, so that only the lengths
+    # of one run are in memory.
     max_tokens = default_unit_tokens(seq_len) if shuffle is None else shuffle.block_tokens
     starts, stops = divide_into_strands(runs, len(index.group_tokens))
     by_strand = [[*map(range, *run)] for run in zip(starts.tolist(), stops.tolist(), strict=True)]
@@ -74,7 +76,7 @@ def _divide_table(
             num_strands=len(run),
         )
         first_units.append(len(units))
-    has_units = np.diff(first_units) > 0
+    has_units = np.diff(first_units) > 0  # a run of empty documents has none, and is left out
     tokens = np.array([tokens for tokens, _ in units], np.int32)
     return {
         "windows": np.array([windows for _, windows in units], np.int32),

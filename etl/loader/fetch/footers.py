@@ -1,6 +1,6 @@
 """Read the row groups of the data files of a token table from their footers.
 
-The footers of a remote table are one request per file. They are read once on a machine: later processes take
+The footers of a remote table are one request per file. A machine reads each footer once: later processes take
 them from the cache.
 """
 
@@ -116,9 +116,9 @@ def _read_groups(
 ) -> tuple[np.ndarray, np.ndarray, bytes]:
     """Return the tokens and the non-empty documents of each row group of a file, its chunks and marks.
 
-    They are (2, groups) int32, (groups,) CHUNKS and bytes. The tokens come from the statistics of token_end.
-    The documents follow from the number of values, because an empty list counts as one. The marks are every
-    nth of the file.
+    The arrays are (2, groups) int32, (groups,) CHUNKS and bytes. The tokens come from the statistics of
+    token_end. The documents follow from the number of values, because an empty list counts as one. The marks
+    are every nth of the file.
     """
     footer = read_footer(uri, file_bytes, ranges)
     total, leaf, length = _column_indices(footer) if footer.num_row_groups else (0, 0, 0)

@@ -59,6 +59,8 @@ class EpochStream:
     @staticmethod
     def of(groups: np.ndarray, group_tokens: np.ndarray) -> "EpochStream":
         """Return the stream of row groups in a given order, (G,) int32."""
+        # Sum 256 row groups at a time, in parts: the tokens of all row groups in the order of the epoch would
+        # be an array as large as the stream.
         totals = [np.zeros(1, np.int64)]
         for part in bounded_slices(len(groups)):
             tokens = group_tokens[groups[part]]
@@ -68,12 +70,14 @@ class EpochStream:
 
     def start(self, index: int) -> int:
         """Return the first token of the row group at an index; the stream's end for index G."""
+        # From the mark before the index, at most 255 row groups are to be added.
         mark = index // _MARK_EVERY
         before = self.groups[mark * _MARK_EVERY : index]
         return int(self.marks[mark]) + int(self.group_tokens[before].sum(dtype=np.int64))
 
     def group_index(self, token: int) -> int:
         """Return the index of the row group that holds a token of the stream."""
+        # The last mark that is not after the token, and the row groups from there on.
         mark = int(np.searchsorted(self.marks, token, side="right")) - 1
         first = mark * _MARK_EVERY
         ends = np.cumsum(
@@ -156,11 +160,14 @@ class EpochPlan:
         """Return the first row group of each run, (R,) int32, ascending from 0; one run without shuffle."""
         if self.shuffle is None:
             return np.zeros(1, np.int32)
+        # The row groups that begin in the same ``run_tokens`` tokens of the table are a run. With
+        # run_tokens=10, row groups of 4 tokens begin at 0, 4, 8, 12, 16, 20: the runs are 0-2, 3-4 and 5.
         firsts, before, last = [], 0, -1
         for part in bounded_slices(len(self.group_tokens)):
             tokens = self.group_tokens[part]
             ends = before + np.cumsum(tokens, dtype=np.int64)
             bins = (ends - tokens) // self.shuffle.run_tokens
+            # The bin before this part, so that a run may continue in it.
             is_first = np.diff(bins, prepend=last) != 0
             firsts.append((np.flatnonzero(is_first) + part.start).astype(np.int32))
             before, last = int(ends[-1]), int(bins[-1])
@@ -170,6 +177,7 @@ class EpochPlan:
         """Return the windows of a lane; lanes differ by at most one window, the first ones are longer."""
         if self.shuffle is None:
             return range(self.num_samples)
+        # Sample g is in lane g % lanes, so the first lanes get the samples that are left over.
         start = int(_lane_starts(self.num_samples, self.lanes, self.seed, epoch)[lane])
         return range(start, start + len(range(lane, self.num_samples, self.lanes)))
 
@@ -181,14 +189,16 @@ class EpochPlan:
     def block(self, epoch: int, lane: int, number: int) -> tuple[int, np.ndarray]:
         """Return the first window of a block of a lane, and the shuffled order of its windows."""
         windows = self.lane(epoch, lane)
+        # The last block of a lane has the windows that are left, and a permutation of that size.
         start = windows.start + number * self.block_windows
         size = min(self.block_windows, windows.stop - start)
-        if size == 1:
+        if size == 1:  # as all blocks if there are many lanes
             return start, _ONE
         return start, permutation(size, self.seed, epoch, "block", lane, number)
 
     def window(self, epoch: int, sample: int) -> int:
         """Return the window of the epoch's stream for a sample."""
+        # Samples take the lanes in turn; in a lane, they take the slots of one block after the other.
         position, lane = divmod(sample, self.lanes)
         number, slot = divmod(position, self.block_windows)
         start, order = self.block(epoch, lane, number)
@@ -197,7 +207,7 @@ class EpochPlan:
     def stream(self, epoch: int) -> EpochStream:
         """Return the row groups of an epoch in its order."""
         groups = self._order(epoch)
-        if not self.group_tokens.all():
+        if not self.group_tokens.all():  # two row groups would begin at the same token
             kept = (groups[part] for part in bounded_slices(len(groups)))
             groups = np.concatenate([part[self.group_tokens[part] > 0] for part in kept])
         return EpochStream.of(groups, self.group_tokens)
@@ -206,6 +216,7 @@ class EpochPlan:
         """Return all row groups in the order of an epoch, (G,) int32."""
         if self.shuffle is None:
             return np.arange(len(self.group_tokens), dtype=np.int32)
+        # The row groups of a run stay together, since one request fetches them.
         runs = self.runs()
         lengths = np.diff(runs, append=np.int32(len(self.group_tokens)))
         order = permutation(len(runs), self.seed, epoch, "runs")
@@ -223,6 +234,7 @@ class EpochPlan:
 @lru_cache(maxsize=16)
 def _lane_starts(num_samples: int, lanes: int, seed: int, epoch: int) -> np.ndarray:
     """Return the first window of each lane, (lanes,) int64."""
+    # The kth share of the stream belongs to lane order[k] and is as long as that lane.
     order = permutation(lanes, seed, epoch, "lanes")
     sizes = num_samples // lanes + (order < num_samples % lanes)
     starts = np.empty(lanes, np.int64)
@@ -237,7 +249,8 @@ def _concatenate_ranges(firsts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     array([5, 0, 1, 2, 3, 4], dtype=int32)
     """
     ends = np.cumsum(lengths, dtype=np.int32)
-    # Steps of one, and from the last member of a range to the first of the next.
+    # A running total of differences needs no second array: 1 in a range, and from the last member of a range
+    # to the first of the next. In the example, they are 5, -5, 1, 1, 1, 1.
     steps = np.ones(ends[-1], np.int32)
     steps[0] = firsts[0]
     steps[ends[:-1]] = firsts[1:] - firsts[:-1] - lengths[:-1] + 1

@@ -5,8 +5,8 @@ Samples are numbered over all ranks. The source of sample g follows by arithmeti
 1. **Shares.** Weights are rounded to whole numbers of ``BLOCK`` samples by largest remainder: each source is
    within half a sample in 4,096 of its weight, and its share is exact at the end of every block.
 2. **Classes.** Sample g has class g % classes, and takes the samples of that class from each source. Steps
-   are divided among ranks class by class, as those of a single source are lane by lane (see ``epoch.py``), so
-   a rank reads few lanes of each source.
+   are divided among ranks class by class, as steps of a single source lane by lane (see ``epoch.py``), so a
+   rank reads few lanes of each source.
 3. **Blocks.** In a class, each block of ``BLOCK`` samples contains the share of every source, evenly spread:
    a block is divided into as many equal parts as the source has samples, and one comes at a random time in
    each part. No source runs ahead, and all classes are at nearly the same sample of it, as its reader needs.
@@ -15,8 +15,8 @@ Samples are numbered over all ranks. The source of sample g follows by arithmeti
    sample that was asked for.
 5. **Turns.** The classes take the samples of a source in turn: sample i of class c is sample
    i * classes + c of the source, counted over its epochs. If the order ends, the classes may have different
-   numbers of samples of a source; those of the longer ones follow each other without a gap. So the samples
-   of a source are its first ones, each once.
+   numbers of samples of a source; the samples of longer classes follow each other without a gap. So the
+   samples of a source are its first ones, each once.
 6. **Repetition.** An exhausted source begins its next epoch, in the order of that epoch.
 
 The position in every source follows from g, so the state does not need to store it.
@@ -43,6 +43,8 @@ def compute_shares(weights: np.ndarray) -> np.ndarray:
     [3072, 1024]
     """
     exact = weights / weights.sum() * BLOCK
+    # Round down, but to 1 for a source with a weight. Then add the missing samples where rounding took most;
+    # if the ones made the sum too large, remove samples where rounding gave most.
     shares: np.ndarray = np.maximum(np.floor(exact), exact > 0).astype(np.int64)
     while (rest := BLOCK - int(shares.sum())) != 0:
         step = 1 if rest > 0 else -1
@@ -78,7 +80,8 @@ class MixtureOrder:
     @property
     def samples_until_exhausted(self) -> int:
         """The samples of the mixture that exhaust the first of its sources, about; no source repeats."""
-        # A class may be a sample ahead of its share.
+        # A class may be a sample ahead of its share. Subtract what each phase takes, until a source is
+        # exhausted.
         left = np.maximum(self.sizes // self.classes - 1, 1) * self.classes
         for first, end, shares in zip(
             self.firsts, [*self.firsts[1:], None], self.shares, strict=True
@@ -86,7 +89,7 @@ class MixtureOrder:
             is_used = shares > 0
             possible = int((np.maximum(left, 0) * BLOCK // np.maximum(shares, 1))[is_used].min())
             if end is None or possible <= (end - first) * self.classes:
-                break
+                break  # before the weights change again
             left = left - (end - first) * self.classes * shares // BLOCK
         return first * self.classes + possible
 
@@ -104,6 +107,8 @@ class MixtureOrder:
 
         Both are (BLOCK,) int64; the number counts the samples of all classes from the first block.
         """
+        # The samples of a source in a class are numbered from the start of the order: add up the earlier
+        # phases, and the earlier blocks of this one, which all have the same shares.
         shares = self.shares[phase]
         sources, nth = self._spread(sample_class, phase, number)
         before = self._class_counts(sample_class, self.firsts[phase]) + number * shares
@@ -114,9 +119,12 @@ class MixtureOrder:
         numbers: np.ndarray = indices * self.classes + sample_class
         if self._taken is None:
             return numbers
+        # The classes take turns while all have samples. If three classes take 2, 1 and 2 samples, (class,
+        # index) are (0, 0), (1, 0), (2, 0), (0, 1), (2, 1): at the end, class 1 is left out.
         is_late = indices >= self._taken.min(axis=0)[sources]  # not all classes have so many
         is_late &= indices < self._taken[sample_class, sources]
         for at in np.flatnonzero(is_late).tolist():
+            # Before a late sample are all samples of smaller indices, and the same index of earlier classes.
             taken, index = self._taken[:, sources[at]], indices[at]
             earlier = np.count_nonzero(taken[:sample_class] > index)
             numbers[at] = np.minimum(taken, index).sum() + earlier
@@ -132,7 +140,8 @@ class MixtureOrder:
         shares = self.shares[phase]
         sources = np.repeat(np.arange(len(shares)), shares)
         nth = np.arange(BLOCK) - np.repeat(np.cumsum(shares) - shares, shares)
-        # A random time in the nth of ``share`` equal parts of the block.
+        # A random time in the nth of ``share`` equal parts of the block: sorted by time, the samples of each
+        # source are spread evenly, and no source comes first.
         moments = nth + uniform(
             BLOCK, self.seed, "mixture", self.stage, sample_class, phase, number
         )
@@ -141,6 +150,7 @@ class MixtureOrder:
 
     def _class_counts(self, sample_class: int, position: int) -> np.ndarray:
         """Return the number of samples of each source before a position of a class, (K,) int64."""
+        # Whole blocks have the shares of their phase. Only the block at the position is looked at.
         total = np.zeros(self.shares.shape[1], np.int64)
         ends = [*self.firsts[1:], position]
         for phase, (first, end) in enumerate(zip(self.firsts, ends, strict=True)):
@@ -158,6 +168,7 @@ class MixtureOrder:
 
     def _all_counts(self, sample: int) -> np.ndarray:
         """Return the same for each class, (classes, K) int64."""
+        # Class c has the samples c, c + classes, ...: so many of them are before this sample.
         positions = [
             max(sample - sample_class + self.classes - 1, 0) // self.classes
             for sample_class in range(self.classes)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from etl.loader.order.epochs import Epoch
 from etl.loader.order.mixture_order import MixtureOrder, compute_shares
 from etl.loader.order.schedule import Schedule
 
@@ -45,7 +46,7 @@ class MixtureStage:
         return -(-self.order.num_samples // self.pass_samples)
 
     def pass_start(self, number: int) -> int:
-        """Return the first sample of a pass, counted from that of the stage."""
+        """Return the first sample of a pass, counted from the start of the stage."""
         return (number - self.first_pass) * self.pass_samples
 
     def samples_of(self, number: int) -> int:
@@ -69,7 +70,10 @@ class MixtureStages:
         seed: int,
         num_samples: int | None,
     ) -> None:
+        self.seq_lens = Schedule([(start, lengths.seq_len) for start, lengths in windows])
         self._stages: list[MixtureStage] = []
+        # Each stage continues in the sources where the one before it ended: how far that is follows from the
+        # counts of its order, so the stages are computed one after the other.
         taken = np.zeros(len(weights.values[0]), np.int64)
         first_pass = 0
         for number, (start, lengths) in enumerate(windows):
@@ -81,6 +85,7 @@ class MixtureStages:
                 lengths.sizes,
                 classes,
                 seed,
+                # A change of weights, at the nearest multiple of the classes.
                 tuple((first + classes // 2) // classes for first in phases.starts),
                 stage=number,
                 num_samples=None if end is None else end - start,
@@ -110,7 +115,13 @@ class MixtureStages:
         firsts = [stage.first_sample for stage in self._stages]
         return self._stages[bisect_right(firsts, number) - 1]
 
-    def find_passes(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def of(self, number: int) -> Epoch:
+        """Return the samples of a pass."""
+        stage = self.of_pass(number)
+        first_sample = stage.first_sample + stage.pass_start(number)
+        return Epoch(first_sample, stage.samples_of(number), stage.order.classes, stage.seq_len)
+
+    def find(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the passes of samples of the mixture, (n,) int64, and the samples in these."""
         firsts, passes, sizes = np.array(
             [(each.first_sample, each.first_pass, each.pass_samples) for each in self._stages]

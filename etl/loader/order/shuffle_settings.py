@@ -60,6 +60,7 @@ class Shuffle:
     def resolved(self, num_tokens: int, *, is_remote: bool = False) -> "ResolvedShuffle":
         """Return the settings for a table of ``num_tokens`` tokens."""
         lanes = self.lanes or (_remote_lanes(num_tokens) if is_remote else LOCAL_LANES)
+        # With few lanes, blocks mix windows. A small table fits in memory: each lane is one block.
         block_tokens = _BUFFER_TOKENS // lanes if lanes < _MANY_LANES else 1
         if num_tokens <= _SMALL_TABLE_TOKENS:
             block_tokens = num_tokens
@@ -98,6 +99,7 @@ def permutation(size: int, *key: object) -> np.ndarray:
     array of indices.
     """
     index_bits = np.uint64((1 << size.bit_length()) - 1)
+    # Replace the lowest random bits by the index: after the sort, they are the permutation.
     raw = _raw(size, key)
     raw &= ~index_bits
     for part in bounded_slices(size):

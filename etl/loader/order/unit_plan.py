@@ -1,9 +1,9 @@
-"""The order of an epoch of best-fit windows: that of ``epoch.py``, with units instead of row groups.
+"""The order of an epoch of best-fit windows, as in ``epoch.py``, with units instead of row groups.
 
 Units (``best_fit_packing.py``) are fixed parts of the table: they depend on ``seq_len`` and the shuffle's
 settings, but not on the epoch. A run has several strands, each of consecutive whole row groups: strand k of
 the table is its kth equal part, and run j has the jth row groups of each part. So a unit has documents of
-several places, which fill windows better than those of one source. Runs are divided into units. An epoch
+several places, which fill windows better than documents of one source. Runs are divided into units. An epoch
 shuffles the runs; its stream is the windows of all units. A block is the part of a unit that is in a lane:
 all of it, except at the borders of a lane. Without shuffle, there is one run with one strand.
 
@@ -43,9 +43,9 @@ def unit_shuffle(
 ) -> ResolvedShuffle | None:
     """Return the settings of the shuffle, in which ``block_tokens`` is the maximum of a unit.
 
-    ``run_tokens`` are those of a strand of a run. By default, units have up to 512 K tokens, more if these
-    are fewer than 32 windows, and there are 16 lanes, at 32 K tokens 8. A table in an object store has up to
-    1,024, so that ranks do not fetch the same bytes.
+    ``run_tokens`` are the tokens of a strand of a run. By default, units have up to 512 K tokens, more if
+    these are fewer than 32 windows, and there are 16 lanes, at 32 K tokens 8. A table in an object store has
+    up to 1,024, so that ranks do not fetch the same bytes.
 
     >>> unit_shuffle(True, seq_len=32_768, num_tokens=10**10)
     ResolvedShuffle(lanes=8, block_tokens=1048576, run_tokens=1048576)
@@ -58,12 +58,16 @@ def unit_shuffle(
     unit_tokens = given.block_tokens or default_unit_tokens(seq_len)
     lanes = given.lanes
     if lanes is None:
+        # Each lane holds a unit, so longer units leave memory for fewer lanes. A table in an object store has
+        # more lanes, if each is still long enough to be read by few ranks.
         lanes = max(_ALL_UNITS_TOKENS // unit_tokens, 1)
         if is_remote:
             most = min(num_tokens // _REMOTE_LANE_TOKENS, _REMOTE_LANES)
             lanes = max(lanes, divisible_lanes(most))
     run_tokens = given.run_tokens
     if run_tokens is None:
+        # A run has at least one unit, and up to eight if each lane still has two runs: the last unit of a run
+        # ends where the run ends, which costs padding.
         shortest = Shuffle(lanes=lanes).resolved(num_tokens).run_tokens
         longer = min(_UNITS_PER_RUN * unit_tokens, num_tokens // (lanes * _RUNS_PER_LANE))
         run_tokens = max(shortest, unit_tokens, longer) // _STRANDS
@@ -78,8 +82,8 @@ def default_unit_tokens(seq_len: int) -> int:
 def divide_into_strands(first_groups: np.ndarray, num_groups: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the first row group of each strand of each run, and the end of its row groups, (R, K) int32.
 
-    ``first_groups`` are those of the parts of the table that are read in one piece, ascending from 0. Where
-    their number is not a multiple of K, the last strands of some runs are empty.
+    ``first_groups`` are the first row groups of the parts of the table that are read in one piece, ascending
+    from 0. Where their number is not a multiple of K, the last strands of some runs are empty.
 
     >>> starts, stops = divide_into_strands(np.arange(0, 18, 2), num_groups=17)
     >>> starts.tolist(), stops.tolist()
@@ -87,8 +91,11 @@ def divide_into_strands(first_groups: np.ndarray, num_groups: int) -> tuple[np.n
     """
     num_strands = max(min(_STRANDS, len(first_groups) // _RUNS), 1)
     num_runs = -(-len(first_groups) // num_strands)
+    # Bound i is where part i begins. Parts that are missing to fill the grid begin at the end: they are
+    # empty.
     bounds = np.full(num_runs * num_strands + 1, num_groups, np.int32)
     bounds[: len(first_groups)] = first_groups
+    # Strand k of run j is part k * num_runs + j.
     starts, stops = (each.reshape(num_strands, num_runs).T for each in (bounds[:-1], bounds[1:]))
     return starts, stops
 
@@ -106,7 +113,7 @@ class UnitPlan(EpochPlan):
     first_units: np.ndarray  # (R,) int32: the first unit of each run
     first_groups: np.ndarray  # (R, K) int32: the first row group of each strand
     stop_groups: np.ndarray  # (R, K) int32: the end of its row groups
-    row_groups: EpochStream  # those of the table, in its order
+    row_groups: EpochStream  # all row groups, in the order of the table
 
     @cached_property
     def lanes(self) -> int:
@@ -139,6 +146,7 @@ class UnitPlan(EpochPlan):
         run = int(np.searchsorted(self.first_units, unit, side="right")) - 1
         spans = []
         for strand in np.flatnonzero(self.unit_tokens[unit]).tolist():
+            # The units of a run follow each other in a strand: the tokens of the earlier ones come first.
             units = self._strands[strand]
             before = units.start(unit) - units.start(int(self.first_units[run]))
             start = self.row_groups.start(int(self.first_groups[run, strand])) + before
@@ -165,6 +173,8 @@ class UnitPlan(EpochPlan):
     def find_window(self, epoch: int, stream: EpochStream, sample: int) -> int:
         """Return the window of the epoch's stream for a sample."""
         position, lane = divmod(sample, self.lanes)
+        # A lane may begin or end inside a unit; the windows of a unit are shuffled in each lane alone, so
+        # that a lane reads each unit once.
         in_lane = self.lane(epoch, lane)
         _, windows = self.part(stream, in_lane, in_lane[position])
         slot = in_lane[position] - windows.start

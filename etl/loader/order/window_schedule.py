@@ -15,6 +15,7 @@ from dataclasses import KW_ONLY, dataclass
 import numpy as np
 
 from etl.loader.order.epoch import EpochPlan, EpochStream
+from etl.loader.order.epochs import Epoch
 from etl.loader.order.schedule import Schedule
 from etl.loader.order.shuffle_settings import ResolvedShuffle
 
@@ -28,7 +29,7 @@ class PartPlan(EpochPlan):
     first_token: int  # of that stream
     max_samples: int | None  # None: up to the end of the stream
     first_sample: int  # the samples of all passes before this one
-    next_seq_len: int  # that of the windows after the next change of length
+    next_seq_len: int  # the length of windows after its next change
 
     @property
     def num_samples(self) -> int:
@@ -45,7 +46,7 @@ class PartPlan(EpochPlan):
         return rest if rest < (self.next_seq_len if is_next_length else self.seq_len) else 0
 
     def stream(self, epoch: int) -> EpochStream:  # noqa: ARG002 - passes of an epoch share its stream
-        """Return the row groups of the epoch in its order; token 0 is the first one of the pass."""
+        """Return the row groups of the epoch in its order; the pass begins with token 0."""
         whole = super().stream(self.stream_epoch)
         return EpochStream(whole.groups, whole.group_tokens, whole.marks - self.first_token)
 
@@ -61,10 +62,10 @@ class _Phase:
     epoch: int  # of the first pass
     first_token: int  # of the stream of that epoch
     first_size: int  # the windows of the rest of that epoch
-    size: int  # those of a whole epoch
+    size: int  # the windows of a whole epoch
 
     def pass_start(self, number: int) -> int:
-        """Return the first sample of a pass, counted from that of the phase."""
+        """Return the first sample of a pass, counted from the start of the phase."""
         later = number - self.first_pass
         return 0 if later == 0 else self.first_size + (later - 1) * self.size
 
@@ -82,7 +83,7 @@ class WindowSchedule:
         seed: int,
         shuffle: ResolvedShuffle | None,
     ) -> None:
-        self._seq_lens = seq_lens
+        self.seq_lens = seq_lens
         self._whole = {
             value: EpochPlan(group_tokens, value, seed, shuffle) for value in seq_lens.values
         }
@@ -95,18 +96,24 @@ class WindowSchedule:
         first = self._first
         return WindowSchedule(first.group_tokens, seq_lens, first.seed, first.shuffle)
 
-    def whole(self, seq_len: int) -> EpochPlan:
+    def whole_epoch(self, seq_len: int) -> EpochPlan:
         """Return the samples of an epoch that has all windows of one of the lengths."""
         return self._whole[seq_len]
 
     def plan(self, number: int) -> PartPlan:
-        """Return the samples of a pass."""
+        """Return the order of a pass's samples."""
         if self._newest[0] != number:
             self._newest = (number, self._plan(number))
         return self._newest[1]
 
-    def find_passes(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def of(self, number: int) -> Epoch:
+        """Return the samples of a pass."""
+        plan = self.plan(number)
+        return Epoch(plan.first_sample, plan.num_samples, plan.lanes, plan.seq_len)
+
+    def find(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the passes of samples counted over all passes, (n,) int64, and the samples in these."""
+        # In a phase, the passes after the first one all have ``size`` samples, so a division finds them.
         passes, samples = np.zeros_like(numbers), np.zeros_like(numbers)
         starts = [phase.first_sample for phase in self._phases]
         phases = np.searchsorted(starts, numbers, side="right") - 1
@@ -115,16 +122,17 @@ class WindowSchedule:
             later, sample = np.divmod(
                 numbers[chosen] - phase.first_sample - phase.first_size, phase.size
             )
-            is_first = later < 0
+            is_first = later < 0  # the rest of the epoch in which the length changed
             passes[chosen] = phase.first_pass + np.where(is_first, 0, later + 1)
             in_first = numbers[chosen] - phase.first_sample
             samples[chosen] = np.where(is_first, in_first, sample)
         return passes, samples
 
     def _plan_phases(self) -> Iterator[_Phase]:
-        num_tokens, starts = self._first.num_tokens, self._seq_lens.starts
+        num_tokens, starts = self._first.num_tokens, self.seq_lens.starts
         epoch = token = number = 0
-        for (start, seq_len), end in zip(self._seq_lens, [*starts[1:], None], strict=True):
+        for (start, seq_len), end in zip(self.seq_lens, [*starts[1:], None], strict=True):
+            # The rest of the epoch may be too short for a window of the next length: it is then dropped.
             if num_tokens - token <= seq_len:
                 epoch, token = epoch + 1, 0
             phase = _Phase(
@@ -140,6 +148,7 @@ class WindowSchedule:
             yield phase
             if end is None:
                 return
+            # The phase ends after ``rest`` windows of its last pass: the next phase continues there.
             later = max(-(-(end - start - phase.first_size) // phase.size), 0)
             last = number + later
             rest = end - start - phase.pass_start(last)
@@ -165,5 +174,5 @@ class WindowSchedule:
 
     def fingerprint(self, table_digest: str) -> str:
         """Return 16 hex digits over everything that decides the order, for comparison with saved states."""
-        parts = [self._first.fingerprint(table_digest), *self._seq_lens.phases]
+        parts = [self._first.fingerprint(table_digest), *self.seq_lens.phases]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]

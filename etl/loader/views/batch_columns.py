@@ -98,7 +98,7 @@ class SampleDocuments:
     def of(self, sample: int, *, has_prefixes: bool = True) -> np.ndarray:
         """Return the numbers of the documents of a sample, in its order, (n,) int64.
 
-        Those of a window have tokens in its inputs; the label of the last one does not count.
+        The documents of a window have tokens in its inputs; the label of the last token does not count.
         """
         if isinstance(self._plan, UnitPlan):
             return self._of_pieces(self._plan, sample)

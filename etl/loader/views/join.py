@@ -1,4 +1,4 @@
-"""Join the rows of a token table with those of ``documents`` by address, in bounded memory.
+"""Join the rows of a token table with the rows of ``documents`` by address, in bounded memory.
 
 This is a Grace hash join (Kitsuregawa, Tanaka and Moto-oka 1983): the addresses of both tables are hashed to
 64-bit keys, which are distributed by their highest bits over files of about 250 MB. Each of these is then

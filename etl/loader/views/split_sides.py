@@ -24,7 +24,7 @@ _HASH_BYTES = 16
 def are_on_side(rows: pa.Table, split: Split) -> np.ndarray:
     """Return which documents are on the side of a split, (n,) bool, given their ``COLUMNS``.
 
-    Those without a content hash have a position by their address.
+    Documents without a content hash have a position by their address.
     """
     keys = random_keys(rows, _SEED)
     hashes = rows[schemas.CONTENT_HASH.name].combine_chunks()

@@ -63,8 +63,8 @@ class Prefix:
 
     The prefix belongs to its document, of which it is the beginning: for windows, document boundaries, and
     lengths. Samples from ``until_sample`` on, counted from the first epoch over all ranks, have no prefixes,
-    so that the model learns to do without. They have the same documents; prefixes are removed, and the row
-    is filled up at its end with tokens whose labels are -100 (``pad_id``, or 0 in packed windows).
+    so that the model learns to do without. These windows have the same documents; prefixes are removed, and
+    the row is filled up at its end with tokens whose labels are -100 (``pad_id``, or 0 in packed windows).
     """
 
     column: str

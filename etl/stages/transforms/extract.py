@@ -32,8 +32,8 @@ class Extract(Transform):
 
     Which documents are pages depends on the media type that the source gives (of a WARC record, the
     extension of a file, the column ``media_type``), or else on their content
-    (``etl.text.recognize_html``). So one recipe works for WARC, WET and Parquet. ``all_html`` treats every document as a page, which
-    fragments without a type may need.
+    (``etl.text.recognize_html``). So one recipe works for WARC, WET and Parquet. ``all_html`` treats every
+    document as a page, which fragments without a type may need.
 
     A page that takes more than ``seconds`` of CPU time (the default is datatrove's), or ten times as much
     wall time, is rejected as ``extract.timeout``. Other reasons are ``extract.failed`` (the error is in

@@ -1,0 +1,228 @@
+"""`Position`: where a dataset is in its samples, in this process and in its DataLoader workers.
+
+A position is saved and restored as a state (see ``state.py``), and moves with the passes that it begins (see
+``pass_starts.py``).
+"""
+
+from copy import copy
+from dataclasses import replace
+from multiprocessing.context import get_spawning_popen
+from typing import Any
+
+from torch.utils.data import get_worker_info
+
+from etl.errors import LoaderError
+from etl.loader.batches.document_boundaries import PositionedBatch
+from etl.loader.one_pass import Pass
+from etl.loader.order.epochs import Epochs
+from etl.loader.pass_starts import Passes, Planned, Resumed, Worker
+from etl.loader.state import (
+    STATE_FORMAT,
+    State,
+    check_position,
+    check_state,
+    find_state,
+    whole_number,
+)
+from etl.loader.steps import Steps
+
+
+class Position:
+    """Where a dataset is in its epochs: begins each pass there, and saves and restores states.
+
+    ``identity`` is what states have of the order of samples, ``where`` the location that errors name.
+    """
+
+    def __init__(self, identity: State, epochs: Epochs, *, where: str, repeats: bool) -> None:
+        self._identity = identity
+        self._epochs = epochs
+        self._where = where
+        self._repeats = repeats
+        self._passes = Passes()
+        self._pass: Pass | None = None  # the newest one of this reader
+        self._has_failed = False  # in a worker: its pass could not begin
+        self._resumed: State | None = None  # in a worker: its state from a StatefulDataLoader
+        self._loaded_epoch: int | None = None  # until the first pass after a state was loaded
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the newest pass, or of the first one."""
+        return self._passes.epoch
+
+    @property
+    def consumed(self) -> int:
+        """The sample of the epoch after the batch that this process has returned last."""
+        return self._passes.consumed
+
+    def set_epoch(self, epoch: int) -> None:
+        """Move to the beginning of an epoch, or do nothing while that epoch is being read."""
+        epoch = whole_number("epoch", epoch, where=self._where)
+        if self._loaded_epoch is not None and epoch < self._loaded_epoch:
+            raise LoaderError(
+                f"the state that was loaded is in epoch {self._loaded_epoch}, "
+                f"but set_epoch({epoch}) would begin an earlier one",
+                where=self._where,
+                hint=f"continue with set_epoch({self._loaded_epoch}); a loader that accelerate prepared "
+                "counts epochs itself, from 0: call its set_epoch too",
+            )
+        if epoch == self.epoch and not self._passes.has_ended:
+            self._passes.keep_epoch()
+        else:
+            self._passes.move(epoch, 0, is_set=True)
+            self._pass = None
+
+    def begin(self, steps: Steps, *, runs_ahead: bool) -> Pass:
+        """Begin a pass in this reader, and return it.
+
+        Raises LoaderError if the samples received last are unknown, or if an epoch has no step.
+        """
+        self._has_failed = get_worker_info() is not None  # until the pass has begun
+        self._check_whole_steps()
+        worker = Worker.current()
+        planned = Planned(
+            steps=steps, epochs=self._epochs, repeats=self._repeats, runs_ahead=runs_ahead
+        )
+        start = self._passes.begin(worker, planned, self._take_resumed(steps))
+        if start is None:
+            raise _abandoned(self.epoch, self._where)
+        epoch = self._epochs.of(start.epoch)
+        # Another worker may have begun the epoch before this one planned its steps.
+        steps = replace(steps, lanes=epoch.lanes)
+        if not steps.count(epoch.num_samples):
+            raise LoaderError(
+                f"an epoch has {epoch.num_samples:,} samples, fewer than the {steps.stride:,} of one step "
+                f"of {steps.batch_size:,} on {steps.rank.world_size:,} ranks",
+                where=self._where,
+                hint="use a smaller batch size, shorter windows, or a larger table",
+            )
+        self._pass = Pass(
+            start, steps, worker, num_samples=epoch.num_samples, runs_ahead=runs_ahead
+        )
+        self._loaded_epoch = None
+        self._has_failed = False
+        if not self._pass.numbers:
+            self._passes.end(worker, start.number)
+        return self._pass
+
+    def record(self, begun: Pass, item: PositionedBatch) -> None:
+        """Record that a pass returns a batch next."""
+        begun.returned += item.is_whole
+        begun.is_whole = item.is_whole
+        if not begun.worker.loader:
+            self._passes.record(item.position)
+        if item.is_last:
+            self._passes.end(begun.worker, begun.start.number)
+
+    def state(self, consumed: int | None = None) -> State:
+        """Return the state after the samples of the epoch that this process has returned, or a number.
+
+        Raises LoaderError if the samples received are unknown, or if there are not so many.
+        """
+        if get_worker_info() is not None:
+            return self._worker_state()
+        if consumed is None:
+            if self._passes.runs_ahead:
+                raise LoaderError(
+                    "the loader reads ahead, so the dataset cannot tell which samples were received",
+                    where=self._where,
+                    hint="pass samples_seen=steps * batch_size * world_size, or save the state_dict() of a "
+                    "StatefulDataLoader",
+                )
+            consumed = self.consumed
+            self._check_whole_steps()
+        state = self._state(self.epoch, consumed)
+        check_position(state, self._epochs, where=self._where)
+        return state
+
+    def state_after(self, samples_seen: int, steps: Steps | None = None) -> State:
+        """Return the state after some samples since the first epoch, each epoch in the same steps.
+
+        By default, they are the steps of the newest pass.
+        """
+        steps = self._passes.steps if steps is None else steps
+        rest, epoch = whole_number("samples_seen", samples_seen, where=self._where), 0
+        num_samples = self._epochs.of(0).num_samples
+        if rest <= num_samples:
+            return self._state(0, rest)
+        used = 0 if steps is None else steps.end(num_samples)
+        while steps is not None and 0 < used < rest:
+            rest, epoch = rest - used, epoch + 1
+            used = steps.end(self._epochs.of(epoch).num_samples)
+        if not used:
+            raise LoaderError(
+                f"samples_seen={samples_seen:,} is more than the {num_samples:,} samples of an epoch, "
+                "and the size of the steps is unknown, which decides how many of these are in no step",
+                where=self._where,
+                hint="call dataset.batches(batch_size).state_dict(samples_seen=...)",
+            )
+        return self._state(epoch, rest)
+
+    def load(self, state: State) -> None:
+        """Move to the position of a saved state."""
+        in_worker = get_worker_info() is not None  # of a StatefulDataLoader: it gets its own state
+        state = state if in_worker else find_state(state)
+        check_state(state, self._state(0, 0), where=self._where)
+        check_position(state, self._epochs, where=self._where)
+        if in_worker:
+            self._resumed = state
+            return
+        self._loaded_epoch = int(state["epoch"])
+        self._pass, loader = None, state.get("loader")
+        self._passes.move(self._loaded_epoch, int(state["consumed"]), loader=loader)
+
+    def _state(self, epoch: int, consumed: int) -> State:
+        state = {"format": STATE_FORMAT, **self._identity, "epoch": epoch, "consumed": consumed}
+        loader = self._passes.loader
+        return {**state, "loader": loader} if loader and epoch == self.epoch else state
+
+    def _worker_state(self) -> State:
+        """Return the state of this worker: the start of its pass, and the steps that it has returned."""
+        if self._has_failed:  # the first batch says why
+            return self._state(0, 0)
+        if self._pass is None or self._pass.runs_ahead:
+            raise LoaderError("a worker has a state only while it is read by a StatefulDataLoader")
+        self._check_whole_steps()
+        start = self._pass.start
+        return {**self._state(start.epoch, start.first_sample), **self._pass.worker_state()}
+
+    def _check_whole_steps(self) -> None:
+        """Raise LoaderError if the samples that all ranks and workers have returned are not consecutive."""
+        if self._pass is None or self._pass.is_whole:
+            return
+        if get_worker_info() is not None or self._pass.steps.rank.world_size > 1:
+            raise LoaderError(
+                "a dataset between this one and its DataLoader does not pass on all samples of a step, so "
+                "that no state can say which ones were received",
+                where=self._where,
+                hint="drop rows after the loader, or use a View to select documents",
+            )
+
+    def _take_resumed(self, steps: Steps) -> Resumed | None:
+        """Return the state with which this worker resumes; only the first pass resumes."""
+        state, self._resumed = self._resumed, None
+        if state is None:
+            return None
+        if state["stride"] != steps.stride:
+            raise LoaderError(
+                f"the state was saved with {state['stride']} samples per step over all ranks, "
+                f"but this loader has {steps.stride}",
+                hint="pass the loader's state to dataset.load_state_dict, before the loader starts",
+            )
+        return Resumed(state["epoch"], state["consumed"], state["worker"], state["steps"])
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the fields of a copy, which begins where this position is."""
+        # A process that is being spawned shares these passes, and a copy of them would not be shared.
+        passes = self._passes if get_spawning_popen() is not None else copy(self._passes)
+        return {**vars(self), "_pass": None, "_passes": passes}
+
+
+def _abandoned(epoch: int, where: str) -> LoaderError:
+    return LoaderError(
+        f"the last pass over epoch {epoch} was cut short, and its loader had read ahead, so that the sample "
+        "that comes next is unknown",
+        where=where,
+        hint="continue with dataset.load_state_dict(dataset.state_dict(samples_seen=...)), or with "
+        "load_state_dict of a StatefulDataLoader; to read the same samples again, open the dataset with "
+        "repeat=True, or use dataset.evaluation(...) for validation",
+    )
