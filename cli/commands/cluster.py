@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from etl.cli import options, output
-from etl.cli.progress import ProgressLine
+from etl.compute.print_listener import PrintListener
 
 if TYPE_CHECKING:
     from etl.compute.kubernetes.control import ClusterState
@@ -47,11 +47,11 @@ def cluster(
     """
     from etl.compute.kubernetes import control
 
-    with ProgressLine(sys.stderr) as progress:
+    with PrintListener(sys.stderr) as listener:
         if action is Action.UP:
-            control.start(file, workers, progress.note)
+            control.start(file, workers, listener)
         elif action is Action.DOWN:
-            control.stop(file, progress.note)
+            control.stop(file, listener)
         state = control.state(file)
     output.print_result(state, lines, as_json=as_json)
 

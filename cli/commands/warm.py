@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from etl.cli import options, output
-from etl.cli.progress import duration
+from etl.compute.print_listener import duration
 from etl.visible_text import VisibleStream
 
 if TYPE_CHECKING:
