@@ -76,6 +76,15 @@ class Progress:
         return (self.working_seconds if busy is None else busy / at_once) / done * (total - done)
 
 
+@dataclass(frozen=True)
+class KernelProgress:
+    """A kernel that is about to be compiled, and how many of all kernels are ready with it."""
+
+    name: str
+    number: int
+    total: int
+
+
 class Listener:
     """Follows a run, a shuffle, the start of a cluster or the compilation of kernels.
 
@@ -102,6 +111,10 @@ class Listener:
 
     def progress(self, progress: Progress) -> None:
         """Follow a step: called after each unit of work, and twice a second while workers run long ones."""
+
+    def compiling(self, kernel: KernelProgress) -> None:
+        """Follow the compilation of kernels ahead; by default a status."""
+        self.status(f"kernel {kernel.number} of {kernel.total}: {kernel.name}")
 
     def connected(self, client: "Client") -> None:
         """Use the Dask client that computes, before the first task is submitted."""

@@ -11,18 +11,24 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing.queues import SimpleQueue
 from pathlib import Path
+from threading import Thread
 from typing import Any, Final
 
 from etl import pipelines
 from etl.compute.cores import num_cores
+from etl.compute.listener import KernelProgress, Listener
 from etl.compute.local_cluster import start_in_process
+from etl.compute.print_listener import listener_of
 from etl.errors import ClusterError, nearest_names
 from etl.job.run import run
 from etl.kernels import cpu, jit
+from etl.kernels.compile_clock import CLOCK
 from etl.recipe.recipe import Recipe
 from etl.text import language_id, segmenters
 
@@ -72,6 +78,10 @@ _SEGMENTED: Final = [
 ]
 
 
+_NUM_KERNELS: Final = 28
+"""The kernels that the runs call, counted once for all types that they are compiled for."""
+
+
 @dataclass(frozen=True)
 class Warmed:
     """What `warm_kernels` did: the number of kernels compiled and of those that were in the cache."""
@@ -82,12 +92,10 @@ class Warmed:
     seconds: float
 
 
-def warm_kernels(
-    *, workers: int | None = None, progress: Callable[[int, int], None] | None = None
-) -> Warmed:
+def warm_kernels(*, workers: int | None = None, listener: Listener | None = None) -> Warmed:
     """Compile the kernels that are not in the cache, in ``workers`` processes (default: one per core).
 
-    ``progress`` is called with the parts of the work that are done, and their total number.
+    ``listener`` follows the kernels that are compiled. By default, a notebook shows them.
 
     Raises ClusterError if ``TOKENLAKE_CPU`` is not a known level, or if this machine cannot run its code.
     """
@@ -97,14 +105,45 @@ def warm_kernels(
     if segmenters.are_installed():
         runs.append(_SEGMENTED)
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers or num_cores(), context) as pool:
-        counts = []
+    compiled, loaded, names = 0, 0, context.SimpleQueue()
+    with (
+        _following(listener_of(listener), names),
+        ProcessPoolExecutor(workers or num_cores(), context, _send_names, (names,)) as pool,
+    ):
         for part in as_completed([pool.submit(_compile, run) for run in runs]):
-            counts.append(part.result())
-            if progress is not None:
-                progress(len(counts), len(runs))
-    compiled, loaded = (sum(column) for column in zip(*counts, strict=True))
+            counts, ready = part.result()
+            compiled, loaded = compiled + counts[0], loaded + counts[1]
+            for name in ready:
+                names.put((name, False))
     return Warmed(compiled, loaded, cpu.target(), time.monotonic() - started)
+
+
+@contextmanager
+def _following(listener: Listener, names: "SimpleQueue[tuple[str, bool] | None]") -> Iterator[None]:
+    """Let a listener follow a queue of names: those of kernels that are ready, or about to be compiled."""
+
+    def follow() -> None:
+        known: set[str] = set()
+        while (entry := names.get()) is not None:
+            name, is_compiled = entry
+            is_new = name not in known  # other processes may wait for it
+            known.add(name)
+            if is_new and is_compiled:
+                listener.compiling(KernelProgress(name, len(known), _NUM_KERNELS))
+
+    listener.status("kernels    checking which are compiled")
+    thread = Thread(target=follow)
+    thread.start()
+    try:
+        yield
+    finally:
+        names.put(None)
+        thread.join()
+
+
+def _send_names(names: "SimpleQueue[tuple[str, bool] | None]") -> None:
+    """Send the names of kernels that this process compiles."""
+    CLOCK.follow(lambda name: names.put((name, True)))
 
 
 def _check_cpu() -> None:
@@ -118,8 +157,11 @@ def _check_cpu() -> None:
     raise ClusterError(f"TOKENLAKE_CPU is {name!r}: {what}", hint=hint)
 
 
-def _compile(stages: list[Any]) -> tuple[int, int]:
-    """Run stages on texts in two runs, so that the second one finds keys of the first; return the counts."""
+def _compile(stages: list[Any]) -> tuple[tuple[int, int], list[str]]:
+    """Run stages on texts in two runs, so that the second one finds keys of the first.
+
+    Returns the counts of the kernels, and their names.
+    """
     logging.getLogger("etl.kernels").setLevel(logging.ERROR)  # the caller shows the progress
     before = jit.count_kernels()
     with tempfile.TemporaryDirectory() as name, start_in_process() as client:
@@ -137,6 +179,6 @@ def _compile(stages: list[Any]) -> tuple[int, int]:
             ]
             lines = "".join(json.dumps(row) + "\n" for row in rows)
             (folder / f"input-{number}.jsonl").write_text(lines, "utf-8")
-            run(Recipe.load(folder / "recipe.yaml"), cluster=client)
+            run(Recipe.load(folder / "recipe.yaml"), cluster=client, listener=Listener())
     compiled, loaded = jit.count_kernels()
-    return compiled - before[0], loaded - before[1]
+    return (compiled - before[0], loaded - before[1]), jit.kernel_names()

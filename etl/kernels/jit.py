@@ -69,6 +69,7 @@ class _Kernel(LinkingKernel):
     def __init__(self, function: Any, **options: bool) -> None:
         super().__init__(function, **options)
         self._cache: Any = KernelCache(function)
+        self.name: str = self._cache.name
 
     def compile(self, sig: Any) -> Any:
         """Load or compile the kernel for one signature."""
@@ -90,8 +91,17 @@ def _link(function: _Function, **options: bool) -> _Function:
 
 def count_kernels() -> tuple[int, int]:
     """Return how many versions of kernels this process has compiled, and loaded from the cache."""
-    modules = [module for name, module in sys.modules.items() if name.startswith(__package__)]
-    values = {id(value): value for module in modules for value in vars(module).values()}
-    stats = [value.stats for value in values.values() if isinstance(value, _Kernel)]
+    stats = [each.stats for each in _kernels()]
     compiled = sum(sum(each.cache_misses.values()) for each in stats)
     return compiled, sum(sum(each.cache_hits.values()) for each in stats)
+
+
+def kernel_names() -> list[str]:
+    """Return the names of the kernels that this process has compiled or loaded."""
+    return [each.name for each in _kernels() if each.stats.cache_misses or each.stats.cache_hits]
+
+
+def _kernels() -> list[_Kernel]:
+    modules = [module for name, module in sys.modules.items() if name.startswith(__package__)]
+    values = {id(value): value for module in modules for value in vars(module).values()}
+    return [value for value in values.values() if isinstance(value, _Kernel)]

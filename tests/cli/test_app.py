@@ -653,7 +653,8 @@ def test_progress_is_one_line_on_a_terminal() -> None:
         line.note("a note")
         line.progress(progress(3))
     assert stream.getvalue().count("\r") == 2
-    assert [text.split("\r")[-1][:13] for text in stream.getvalue().split("\n")] == [
+    written = stream.getvalue().replace("\x1b[K", "")
+    assert [text.split("\r")[-1][:13] for text in written.split("\n")] == [
         "documents   1", "a note", "documents   3", "",
     ]  # fmt: skip
 
