@@ -247,24 +247,11 @@ def load_recipe(
     return loaded
 
 
-def make_cluster(
-    address: str | None,
-    workers: str | None,
-    *,
-    tls: str | None = None,
-    memory_limit: str | None = None,
-    dashboard: str | None = None,
-) -> "DaskCluster":
+def make_cluster(address: str | None, workers: str | None, **options: str | None) -> "DaskCluster":
     """Return the cluster of a command line; raise BadParameter if --workers is not valid."""
     from etl.compute.cluster import Cluster as DaskCluster
 
-    return DaskCluster(
-        address,
-        workers=parse_workers(workers),
-        tls=tls,
-        memory_limit=memory_limit,
-        dashboard=dashboard,
-    )
+    return DaskCluster(address, workers=parse_workers(workers), **options)
 
 
 def parse_workers(text: str | None) -> int | Literal["auto"] | None:

@@ -1,11 +1,11 @@
-"""What commands write to stderr: the progress of a run as text or JSON, and stores that do not answer."""
+"""What commands write to stderr: the progress of a run as text or as JSON for collectors of logs."""
 
 import json
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Self, TextIO
@@ -15,14 +15,13 @@ import typer
 from etl.cli.output import exit_code, quarantined
 from etl.cli.signals import stop_of
 from etl.compute.listener import Listener, Progress
-from etl.compute.print_listener import PrintListener, duration
+from etl.compute.print_listener import PrintListener
 from etl.errors import TokenlakeError
-from etl.visible_text import VisibleStream, one_line
+from etl.visible_text import VisibleStream
 
 if TYPE_CHECKING:
     from etl.lake.quarantine import Quarantined
 
-_CLEAR: Final = "\x1b[K"  # the rest of the line of a terminal
 _SECONDS: Final = 5.0  # between two lines of progress
 
 
@@ -37,17 +36,12 @@ class JsonLines(Listener):
         self._stream = VisibleStream.of(stream)
         self._written = -float("inf")
         self._lock = threading.Lock()
-        self._waits = ExitStack()
 
     def __enter__(self) -> Self:
-        from etl.storage.time_limit import reporting_waits
-
-        self._waits.enter_context(reporting_waits(self.waiting))
         return self
 
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
         """Write an error that the user can fix, and exit as the text form does."""
-        self._waits.close()
         if isinstance(error, TokenlakeError):
             self.event("error", what=error.what, where=error.where, hint=error.hint)
             raise typer.Exit(exit_code(error)) from error
@@ -92,36 +86,15 @@ class JsonLines(Listener):
             self._stream.flush()
 
 
-class WaitingLines:
-    """Lines that name a store which does not answer; at most one every few seconds for all threads."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = VisibleStream.of(stream)
-        self._written = -float("inf")
-        self._lock = threading.Lock()
-
-    def write(self, endpoint: str, seconds: float) -> None:
-        """Write a line unless one has just been written."""
-        with self._lock:
-            now = time.monotonic()
-            if now - self._written < _SECONDS - 1:
-                return
-            self._written = now
-            rewrites = self._stream.isatty()  # the line of the progress, which is written again
-            self._stream.write_code("\r" if rewrites else "")
-            self._stream.write(
-                one_line(f"waiting for {endpoint}: no answer for {duration(seconds)}")
-            )
-            self._stream.write_code(f"{_CLEAR}\n" if rewrites else "\n")
-            self._stream.flush()
-
-
 @contextmanager
 def run_lines(stream: TextIO, log_format: str) -> Iterator[PrintListener | JsonLines]:
     """Yield what writes the progress of a run to a stream in a format; an interrupted run can continue."""
+    from etl.storage.time_limit import reporting_waits
+
     with JsonLines(stream) if log_format == "json" else PrintListener(stream) as listener:
         try:
-            yield listener
+            with reporting_waits(listener.waiting):
+                yield listener
         except KeyboardInterrupt as interrupt:
             word, code = stop_of(interrupt)
             listener.warning(f"{word}: commits are kept; run the same command to continue")

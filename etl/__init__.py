@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from etl.audit.verify.verify import verify
     from etl.compute.certificates import make_certificates
     from etl.compute.cluster import Cluster
-    from etl.compute.listener import KernelProgress, Listener, Progress
+    from etl.compute.listener import Listener, Progress
     from etl.compute.print_listener import PrintListener
     from etl.dataframe import apply, read, read_table, write
     from etl.delta.table import Table
@@ -65,7 +65,6 @@ if TYPE_CHECKING:
 _ORIGINS = {
     "Cluster": "etl.compute.cluster.Cluster",
     "Columns": "etl.sources.Columns",
-    "KernelProgress": "etl.compute.listener.KernelProgress",
     "Listener": "etl.compute.listener.Listener",
     "PlanReport": "etl.job.plan_report.PlanReport",
     "PrintListener": "etl.compute.print_listener.PrintListener",
@@ -118,7 +117,6 @@ _ORIGINS = {
 __all__ = [
     "Cluster",
     "Columns",
-    "KernelProgress",
     "Listener",
     "PlanReport",
     "PrintListener",

@@ -3,8 +3,7 @@
 Dask is imported when a cluster is connected: a run with nothing to do needs none.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
@@ -56,10 +55,9 @@ class Cluster:
         if self.address is None:
             start_fork_server()
 
-    @contextmanager
     def connect(
         self, planned_bytes: int | None = None, *, listener: Listener | None = None
-    ) -> "Iterator[Client]":
+    ) -> "AbstractContextManager[Client]":
         """Connect a client for the duration of the context; ``planned_bytes`` of input will be read.
 
         What the context starts it also stops; a cluster that was there keeps running. ``listener`` follows
@@ -77,14 +75,12 @@ class Cluster:
             listener=listener_of(listener),
             dashboard=self.dashboard,
         )
-        with connect_cluster(self.address, request, self.tls) as client:
-            yield client
+        return connect_cluster(self.address, request, self.tls)
 
 
-@contextmanager
 def connect(
     cluster: "Cluster | Client | str | None", planned_bytes: int, listener: Listener
-) -> "Iterator[Client]":
+) -> "AbstractContextManager[Client]":
     """Yield a client of a cluster; the default is a cluster on this machine.
 
     A string is the address of a cluster. An existing client is yielded as it is.
@@ -92,10 +88,7 @@ def connect(
     if cluster is None or isinstance(cluster, str):
         cluster = Cluster(cluster)
     if isinstance(cluster, Cluster):
-        with cluster.connect(planned_bytes, listener=listener) as client:
-            yield client
-        return
+        return cluster.connect(planned_bytes, listener=listener)
     from etl.compute.connect import follow_client
 
-    with follow_client(cluster, listener):
-        yield cluster
+    return follow_client(cluster, listener)

@@ -87,11 +87,11 @@ def connect_cluster(
 
 
 @contextmanager
-def follow_client(client: Client, listener: Listener) -> Iterator[None]:
-    """Use our settings of Dask, and let a listener follow what happens to the workers of a client."""
+def follow_client(client: Client, listener: Listener) -> Iterator[Client]:
+    """Yield a client with our settings of Dask, and let a listener follow what happens to its workers."""
     listener.connected(client)
     with dask.config.set(DASK_SETTINGS), reporting_missing_workers(client, listener):
-        yield
+        yield client
 
 
 def _security(address: str | None, tls: str | None) -> Security | None:

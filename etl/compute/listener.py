@@ -40,16 +40,9 @@ class Progress:
         """The seconds without those in which kernels were compiled."""
         return max(self.seconds - self.compile_seconds, 0.0)
 
-    @property
-    def rows_per_second(self) -> float | None:
-        """The rate of all workers since the step began, without the time for kernels; None: not known."""
-        return self.rows / self.working_seconds if self.rows and self.working_seconds else None
-
-    @property
-    def text_bytes_per_second(self) -> float | None:
-        """The rate of the text, as ``rows_per_second``."""
-        rate = self.rows_per_second
-        return None if rate is None else rate * self.text_bytes / self.rows
+    def per_second(self, count: int) -> float | None:
+        """Return a rate of all workers since the step began, without the time for kernels; None: unknown."""
+        return count / self.working_seconds if count and self.working_seconds else None
 
     @property
     def seconds_left(self) -> float | None:
@@ -76,15 +69,6 @@ class Progress:
         return (self.working_seconds if busy is None else busy / at_once) / done * (total - done)
 
 
-@dataclass(frozen=True)
-class KernelProgress:
-    """A kernel that is about to be compiled, and how many of all kernels are ready with it."""
-
-    name: str
-    number: int
-    total: int
-
-
 class Listener:
     """Follows a run, a shuffle, the start of a cluster or the compilation of kernels.
 
@@ -109,12 +93,16 @@ class Listener:
         """Follow a warning; by default a note."""
         self.note(f"warning: {text}")
 
+    def waiting(self, endpoint: str, seconds: float) -> None:
+        """Follow an operation that waits for a store; by default a note."""
+        self.note(f"waiting for {endpoint}: no answer for {seconds:.0f}s")
+
     def progress(self, progress: Progress) -> None:
         """Follow a step: called after each unit of work, and twice a second while workers run long ones."""
 
-    def compiling(self, kernel: KernelProgress) -> None:
-        """Follow the compilation of kernels ahead; by default a status."""
-        self.status(f"kernel {kernel.number} of {kernel.total}: {kernel.name}")
+    def compiling(self, name: str, number: int, total: int) -> None:
+        """Follow the compilation of all kernels, of which this is the next one; by default a status."""
+        self.status(f"kernel {number} of {total}: {name}")
 
     def connected(self, client: "Client") -> None:
         """Use the Dask client that computes, before the first task is submitted."""

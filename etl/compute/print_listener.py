@@ -32,6 +32,8 @@ class PrintListener(Listener):
         self._stream = VisibleStream.of(stream)
         self._is_terminal = stream.isatty()
         self._is_notebook = _is_notebook() and stream in (sys.stdout, sys.stderr)
+        seconds = _TERMINAL_SECONDS if self._is_terminal else _PLAIN_SECONDS
+        self._interval = _NOTEBOOK_SECONDS if self._is_notebook else seconds
         self._written = -float("inf")
         self._open_width = 0  # of the last line, if it has no line end yet
         self._is_status = False  # whether that line is a status, which does not stay
@@ -66,12 +68,6 @@ class PrintListener(Listener):
             self._rewrite(progress_line(progress), is_status=False)
             if is_last:
                 self._end()
-
-    @property
-    def _interval(self) -> float:
-        if self._is_notebook:
-            return _NOTEBOOK_SECONDS
-        return _TERMINAL_SECONDS if self._is_terminal else _PLAIN_SECONDS
 
     def _rewrite(self, text: str, *, is_status: bool) -> None:
         self._is_status = is_status
@@ -126,10 +122,10 @@ def progress_line(progress: Progress) -> str:
         parts.append(f"{duration(progress.seconds_left)} left")
     if progress.rows:
         parts.append(f"kept {progress.kept:,} of {progress.rows:,}")
-    if progress.rows_per_second is not None:
-        parts.append(f"{progress.rows_per_second:,.0f} docs/s")
-    if progress.text_bytes_per_second:
-        parts.append(f"{progress.text_bytes_per_second / 1e6:,.1f} MB/s")
+    if (rate := progress.per_second(progress.rows)) is not None:
+        parts.append(f"{rate:,.0f} docs/s")
+    if (rate := progress.per_second(progress.text_bytes)) is not None:
+        parts.append(f"{rate / 1e6:,.1f} MB/s")
     return "  ".join(parts)
 
 

@@ -24,6 +24,7 @@ from etl.job.trial import make_trial
 from etl.lake.leases import hold_lease
 from etl.lake.quarantine import Quarantine
 from etl.recipe.recipe import Recipe
+from etl.storage.time_limit import reporting_waits
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -63,30 +64,31 @@ def run(  # noqa: PLR0913 - one parameter for each option
     started = time.monotonic()
     listener = listener_of(listener)
     check_time_limit(time_limit)
-    recipe = Recipe.of(recipe, settings=settings, env=env)
-    if limit is not None or share is not None:
-        recipe, rebuild = make_trial(recipe, limit=limit, share=share), True
-        listener.status(f"trial      {recipe.lake}")
-    check_stages(recipe)
-    listener.status("input      listing the files")
-    drops = Drops(rebuild=rebuild, replace_changed=replace_changed, drop_missing=drop_missing)
-    planner = Planner(RunIdentity.of(recipe), drops)
-    planned = planner.first_plan()
-    if planned.plan.has_work():
-        if not planned.plan.done:
-            check_columns(recipe.source, planned.plan.splits)
-        listener.status("workers    starting")
-        if cluster is None or isinstance(cluster, str):
-            cluster = Cluster(cluster)
-        if isinstance(cluster, Cluster):
-            cluster.prepare()
-        if recipe.tokenize_stage is not None:  # fail early if it is not a tokenizer
-            load_reference_tokenizer(recipe.tokenize_stage)
-        from etl.job.do_work import do_work
+    with reporting_waits(listener.waiting):
+        recipe = Recipe.of(recipe, settings=settings, env=env)
+        if limit is not None or share is not None:
+            recipe, rebuild = make_trial(recipe, limit=limit, share=share), True
+            listener.status(f"trial      {recipe.lake}")
+        check_stages(recipe)
+        listener.status("input      listing the files")
+        drops = Drops(rebuild=rebuild, replace_changed=replace_changed, drop_missing=drop_missing)
+        planner = Planner(RunIdentity.of(recipe), drops)
+        planned = planner.first_plan()
+        if planned.plan.has_work():
+            if not planned.plan.done:
+                check_columns(recipe.source, planned.plan.splits)
+            listener.status("workers    starting")
+            if cluster is None or isinstance(cluster, str):
+                cluster = Cluster(cluster)
+            if isinstance(cluster, Cluster):
+                cluster.prepare()
+            if recipe.tokenize_stage is not None:  # fail early if it is not a tokenizer
+                load_reference_tokenizer(recipe.tokenize_stage)
+            from etl.job.do_work import do_work
 
-        report = do_work(planner, planned, cluster, time_limit=time_limit, listener=listener)
-    else:
-        report = _report_no_work(planner.run, planned)
+            report = do_work(planner, planned, cluster, time_limit=time_limit, listener=listener)
+        else:
+            report = _report_no_work(planner.run, planned)
     return replace(report, seconds=time.monotonic() - started)
 
 

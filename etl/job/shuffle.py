@@ -42,6 +42,7 @@ from etl.lake.scratch import list_scratch, remove_scratch, scratch_folder
 from etl.lake.table_specs import SHUFFLED
 from etl.lake.vacuums import refuse_during_vacuum
 from etl.parquet.data_file import DataFile
+from etl.storage.time_limit import reporting_waits
 
 _MEMORY = 2 << 30  # of a worker without a limit; chosen here
 
@@ -100,9 +101,11 @@ def shuffle(
     num_bytes = tables.bytes_to_shuffle(rebuild=settings.rebuild)
     if num_bytes is not None:
         identity = JobIdentity(lake=url, kind="shuffle")
-        with hold_cluster_job(
-            identity, cluster, num_bytes=num_bytes, listener=listener_of(listener)
-        ) as job:
+        listener = listener_of(listener)
+        with (
+            reporting_waits(listener.waiting),
+            hold_cluster_job(identity, cluster, num_bytes=num_bytes, listener=listener) as job,
+        ):
             if next(list_scratch(url), None) is not None:
                 refuse_during_vacuum(url, job.lease, "the files of an earlier shuffle")
             work = _Shuffle(job, settings)

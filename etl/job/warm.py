@@ -11,18 +11,16 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
+from collections.abc import Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing.queues import SimpleQueue
 from pathlib import Path
-from threading import Thread
 from typing import Any, Final
 
 from etl import pipelines
 from etl.compute.cores import num_cores
-from etl.compute.listener import KernelProgress, Listener
+from etl.compute.listener import Listener
 from etl.compute.local_cluster import start_in_process
 from etl.compute.print_listener import listener_of
 from etl.errors import ClusterError, nearest_names
@@ -82,6 +80,10 @@ _NUM_KERNELS: Final = 28
 """The kernels that the runs call, counted once for all types that they are compiled for."""
 
 
+_Counts = tuple[tuple[int, int], list[str]]
+"""How many versions of kernels a process has compiled and loaded, and the names of their kernels."""
+
+
 @dataclass(frozen=True)
 class Warmed:
     """What `warm_kernels` did: the number of kernels compiled and of those that were in the cache."""
@@ -105,45 +107,35 @@ def warm_kernels(*, workers: int | None = None, listener: Listener | None = None
     if segmenters.are_installed():
         runs.append(_SEGMENTED)
     context = multiprocessing.get_context("spawn")
-    compiled, loaded, names = 0, 0, context.SimpleQueue()
-    with (
-        _following(listener_of(listener), names),
-        ProcessPoolExecutor(workers or num_cores(), context, _send_names, (names,)) as pool,
-    ):
-        for part in as_completed([pool.submit(_compile, run) for run in runs]):
-            counts, ready = part.result()
-            compiled, loaded = compiled + counts[0], loaded + counts[1]
-            for name in ready:
-                names.put((name, False))
+    names: SimpleQueue[str] = context.SimpleQueue()
+    listener = listener_of(listener)
+    listener.status("kernels    checking which are compiled")
+    with ProcessPoolExecutor(workers or num_cores(), context, _send_names, (names,)) as pool:
+        parts = [pool.submit(_compile, run) for run in runs]
+        for part in parts:
+            part.add_done_callback(lambda _: names.put(""))
+        _follow(parts, names, listener)
+    counts = [part.result()[0] for part in parts]
+    compiled, loaded = (sum(column) for column in zip(*counts, strict=True))
     return Warmed(compiled, loaded, cpu.target(), time.monotonic() - started)
 
 
-@contextmanager
-def _following(listener: Listener, names: "SimpleQueue[tuple[str, bool] | None]") -> Iterator[None]:
-    """Let a listener follow a queue of names: those of kernels that are ready, or about to be compiled."""
-
-    def follow() -> None:
-        known: set[str] = set()
-        while (entry := names.get()) is not None:
-            name, is_compiled = entry
-            is_new = name not in known  # other processes may wait for it
-            known.add(name)
-            if is_new and is_compiled:
-                listener.compiling(KernelProgress(name, len(known), _NUM_KERNELS))
-
-    listener.status("kernels    checking which are compiled")
-    thread = Thread(target=follow)
-    thread.start()
-    try:
-        yield
-    finally:
-        names.put(None)
-        thread.join()
+def _follow(
+    parts: "Sequence[Future[_Counts]]", names: "SimpleQueue[str]", listener: Listener
+) -> None:
+    """Follow the kernels that are compiled until all parts are done: an empty name is the end of one."""
+    ready: set[str] = set()
+    for _ in parts:
+        while name := names.get():
+            if name not in ready:  # else another process compiles it
+                ready.add(name)
+                listener.compiling(name, len(ready), _NUM_KERNELS)
+        ready.update(*(part.result()[1] for part in parts if part.done()))
 
 
-def _send_names(names: "SimpleQueue[tuple[str, bool] | None]") -> None:
+def _send_names(names: "SimpleQueue[str]") -> None:
     """Send the names of kernels that this process compiles."""
-    CLOCK.follow(lambda name: names.put((name, True)))
+    CLOCK.follow(names.put)
 
 
 def _check_cpu() -> None:
@@ -157,11 +149,8 @@ def _check_cpu() -> None:
     raise ClusterError(f"TOKENLAKE_CPU is {name!r}: {what}", hint=hint)
 
 
-def _compile(stages: list[Any]) -> tuple[tuple[int, int], list[str]]:
-    """Run stages on texts in two runs, so that the second one finds keys of the first.
-
-    Returns the counts of the kernels, and their names.
-    """
+def _compile(stages: list[Any]) -> _Counts:
+    """Run stages on texts in two runs, so that the second one finds keys of the first; return the counts."""
     logging.getLogger("etl.kernels").setLevel(logging.ERROR)  # the caller shows the progress
     before = jit.count_kernels()
     with tempfile.TemporaryDirectory() as name, start_in_process() as client:

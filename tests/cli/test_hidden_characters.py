@@ -20,7 +20,7 @@ from upath import UPath
 from etl.audit.trace import trace
 from etl.cli.app import app
 from etl.cli.output import json_text
-from etl.cli.progress import JsonLines, WaitingLines, show_quarantined
+from etl.cli.progress import JsonLines, show_quarantined
 from etl.compute.print_listener import PrintListener
 from etl.errors import SourceError, nearest_names
 from etl.html.card import Card, cards_html
@@ -95,7 +95,7 @@ def test_progress_and_errors_are_escaped(name: str, text: str) -> None:
                 lines.note(text)
                 lines.warning(name)
                 show_quarantined(lines, [note])
-        WaitingLines(stream).write(name, 3.0)
+                lines.waiting(name, 3.0)
         own = re.sub(r"\r|\x1b\[K", "", stream.getvalue())
         assert not any(map(is_hidden, own))
     error = SourceError(text, where=name, hint=nearest_names(name, [text, "a"]))

@@ -82,7 +82,12 @@ def test_a_listener_that_has_one_method_gets_every_line() -> None:
     listener.status("a")
     listener.note("b")
     listener.warning("c")
-    assert listener.lines == ["a", "b", "warning: c"]
+    listener.waiting("https://s3", 5.0)
+    listener.compiling("words", 1, 2)
+    assert listener.lines == [
+        *("a", "b", "warning: c", "waiting for https://s3: no answer for 5s"),
+        "kernel 1 of 2: words",
+    ]
 
 
 class Terminal(io.StringIO):

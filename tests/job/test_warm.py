@@ -5,9 +5,11 @@ import os
 import re
 import subprocess
 import sys
+from concurrent.futures import Future
 from multiprocessing import get_context
 from multiprocessing.queues import SimpleQueue
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -66,10 +68,11 @@ def test_an_unknown_level_is_refused(
 
 
 def test_a_kernel_that_several_processes_wait_for_is_one_line() -> None:
-    listener = Recorder()
-    names: SimpleQueue[tuple[str, bool] | None] = get_context("spawn").SimpleQueue()
-    with warm._following(listener, names):
-        for entry in [("a", True), ("a", True), ("b", False), ("c", True), ("b", True)]:
-            names.put(entry)
+    listener, first, second = Recorder(), Future[Any](), Future[Any]()
+    names: SimpleQueue[str] = get_context("spawn").SimpleQueue()
+    first.set_result(((1, 1), ["a", "b"]))
+    for name in ("a", "a", "", "c", "b", ""):
+        names.put(name)
+    warm._follow([first, second], names, listener)
     total = warm._NUM_KERNELS
-    assert listener.lines[1:] == [f"kernel 1 of {total}: a", f"kernel 3 of {total}: c"]
+    assert listener.lines == [f"kernel 1 of {total}: a", f"kernel 3 of {total}: c"]
