@@ -41,8 +41,8 @@ import pyarrow.parquet as pq
 from distributed import Client
 
 from etl.compute.cluster import Cluster
+from etl.compute.listener import Listener, Progress
 from etl.dedup import minhash
-from etl.job.progress import Progress
 from etl.job.run import run
 from etl.kernels.bytes.utf8 import texts
 from etl.kernels.hashing.independent_set import OPEN
@@ -180,13 +180,9 @@ def whole(data: Path, copies: int, rounds: int, *, is_cpu: bool) -> Iterator[str
                 "stages": ["dedup_exact", {"dedup_minhash": {"verify": how}}],
             }
             recipe = Recipe.model_validate(fields)
-            done: dict[str, float] = {}
-
-            def note(progress: Progress, done: dict[str, float] = done) -> None:
-                done[progress.step] = time.process_time() if is_cpu else time.monotonic()
-
-            report = run(recipe, cluster=client, on_progress=note)
-            seconds = done["duplicates"] - done["documents"]
+            ends = _Ends(is_cpu=is_cpu)
+            report = run(recipe, cluster=client, listener=ends)
+            seconds = ends.done["duplicates"] - ends.done["documents"]
             yield (
                 f"| deduplication, {how}: {report.kept:,} documents, {report.duplicates:,} duplicates "
                 f"| {seconds:.2f} {'CPU s' if is_cpu else 's'} |"
@@ -216,7 +212,7 @@ def increment(documents: int) -> Iterator[str]:
         fields = {"name": "bench", "source": {"path": f"{name}/in"}, "stages": stages}
         first = _Clock()
         recipe = Recipe.model_validate({**fields, "lake": f"{name}/lake"})
-        run(recipe, cluster=client, on_progress=first.note)
+        run(recipe, cluster=client, listener=first)
         yield f"| {documents:,} documents | CPU s | MB read |\n|---|---|---|"
         yield first.line("first run: deduplication", "documents", "duplicates")
         yield first.line("first run: keys written", "duplicates", "end")
@@ -226,7 +222,7 @@ def increment(documents: int) -> Iterator[str]:
         for how, lake in (("every document read again", "without"), ("keys looked up", "lake")):
             clock = _Clock()
             recipe = Recipe.model_validate({**fields, "lake": f"{name}/{lake}"})
-            report = run(recipe, cluster=client, on_progress=clock.note)
+            report = run(recipe, cluster=client, listener=clock)
             yield clock.line(
                 f"1 % more, {how}: {report.duplicates} duplicates", "documents", "duplicates"
             )
@@ -236,13 +232,24 @@ def increment(documents: int) -> Iterator[str]:
         yield f"| keys on disk: {size / keys:.1f} bytes per key | | {size / 1e6:.1f} |"
 
 
-class _Clock:
+class _Ends(Listener):
+    """When each step ended, in seconds of a clock."""
+
+    def __init__(self, *, is_cpu: bool) -> None:
+        self.done: dict[str, float] = {}
+        self._now = time.process_time if is_cpu else time.monotonic
+
+    def progress(self, progress: Progress) -> None:
+        self.done[progress.step] = self._now()
+
+
+class _Clock(Listener):
     """CPU seconds and bytes read by this process at the last report of each step."""
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[float, int]] = {}
 
-    def note(self, progress: Progress) -> None:
+    def progress(self, progress: Progress) -> None:
         self._seen[progress.step] = _spent()
 
     def line(self, name: str, start: str, end: str) -> str:

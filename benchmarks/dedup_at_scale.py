@@ -34,10 +34,10 @@ from distributed import Client
 from token_data import data_folder
 
 from etl.compute.cluster import Cluster
+from etl.compute.listener import Listener, Progress
 from etl.dedup import minhash
 from etl.dedup.key_lookup import keys_of_bands
 from etl.delta.table import Table
-from etl.job.progress import Progress
 from etl.job.run import run
 from etl.recipe.recipe import Recipe
 from etl.stages import DedupMinhash
@@ -81,10 +81,11 @@ def steps(folder: Path, client: Client) -> tuple[dict[str, float], int]:
     """Return the seconds of each step of a run, and the number of duplicates."""
     ends: dict[str, float] = {"begin": time.monotonic()}
 
-    def note(progress: Progress) -> None:
-        ends[progress.step] = time.monotonic()
+    class Ends(Listener):
+        def progress(self, progress: Progress) -> None:
+            ends[progress.step] = time.monotonic()
 
-    report = run(recipe(folder), cluster=client, on_progress=note)
+    report = run(recipe(folder), cluster=client, listener=Ends())
     ends["keys"] = time.monotonic()
     times = list(ends.values())
     seconds = dict(zip(list(ends)[1:], np.diff(times).tolist(), strict=True))

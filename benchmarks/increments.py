@@ -27,7 +27,7 @@ from distributed import Client
 
 from etl import pipelines, storage
 from etl.compute.cluster import Cluster
-from etl.job.progress import Progress
+from etl.compute.listener import Listener, Progress
 from etl.job.run import run
 from etl.recipe.recipe import Recipe
 
@@ -130,12 +130,13 @@ def measure(stages: Sequence[Any], increments: int, documents: int) -> Iterator[
 def _run(recipe: Recipe, client: Client) -> Cost:
     read: dict[str, Spent] = {}
 
-    def note(progress: Progress) -> None:
-        if progress.step == "documents":
-            read["end"] = _of_worker(client)
+    class End(Listener):
+        def progress(self, progress: Progress) -> None:
+            if progress.step == "documents":
+                read["end"] = _of_worker(client)
 
     start, cpu = time.monotonic(), time.process_time()
-    assert run(recipe, cluster=client, on_progress=note).ok
+    assert run(recipe, cluster=client, listener=End()).ok
     wall, cpu = time.monotonic() - start, time.process_time() - cpu
     before, after = read["end"], _of_worker(client)
     worker = [b - a for a, b in zip(before, after, strict=True)]

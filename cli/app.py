@@ -48,8 +48,8 @@ from etl.cli.commands import (
     verify,
     warm,
 )
-from etl.cli.progress_line import WaitingLines
 from etl.cli.sigterm import stop_of, termination_as_interrupt
+from etl.compute.print_listener import PrintListener
 from etl.errors import TokenlakeError, error_line, torch_error
 from etl.visible_text import escape_output, one_line
 
@@ -97,7 +97,7 @@ class _Commands(TyperGroup):
         from etl.storage.store_time_limit import reporting_waits
 
         try:
-            with termination_as_interrupt(), reporting_waits(WaitingLines(sys.stderr).write):
+            with termination_as_interrupt(), reporting_waits(PrintListener(sys.stderr).waiting):
                 return super().invoke(ctx)
         except KeyboardInterrupt as interrupt:
             word, code = stop_of(interrupt)

@@ -9,6 +9,7 @@ from etl.cli import output
 from etl.visible_text import one_line
 
 if TYPE_CHECKING:
+    from etl.compute.cluster import Cluster as DaskCluster
     from etl.recipe.recipe import Recipe
 
 RecipeArgument = Annotated[
@@ -244,6 +245,13 @@ def load_recipe(
             "give your own with --set tokenize.tokenizer=FILE"
         )
     return loaded
+
+
+def make_cluster(address: str | None, workers: str | None, **options: str | None) -> "DaskCluster":
+    """Return the cluster of a command line; raise BadParameter if --workers is not valid."""
+    from etl.compute.cluster import Cluster as DaskCluster
+
+    return DaskCluster(address, workers=parse_workers(workers), **options)
 
 
 def parse_workers(text: str | None) -> int | Literal["auto"] | None:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from etl.cli.text_width import cut_text, pad_text, text_width, wrap_text
 from etl.errors import QuarantineError, TokenlakeError
+from etl.text_width import cut_text, pad_text, text_width, wrap_text
 from etl.visible_text import VisibleStream, one_line
 
 if TYPE_CHECKING:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from etl.audit.verify.verify import verify
     from etl.compute.certificates import make_certificates
     from etl.compute.cluster import Cluster
+    from etl.compute.listener import Listener, Progress
+    from etl.compute.print_listener import PrintListener
     from etl.dataframe import apply, read, read_table, write
     from etl.delta.table import Table
     from etl.errors import TokenlakeError
@@ -40,9 +42,8 @@ if TYPE_CHECKING:
     from etl.exports.megatron import export_megatron
     from etl.job.doctor import doctor
     from etl.job.plan_report import PlanReport, plan
-    from etl.job.print_progress import PrintProgress
-    from etl.job.progress import RunReport
     from etl.job.run import run
+    from etl.job.run_report import RunReport
     from etl.job.shuffle import ShuffleReport, ShuffleSettings, shuffle
     from etl.job.submit import submit
     from etl.job.trial import make_trial
@@ -66,10 +67,12 @@ if TYPE_CHECKING:
 _ORIGINS = {
     "Cluster": "etl.compute.cluster.Cluster",
     "Columns": "etl.sources.Columns",
+    "Listener": "etl.compute.listener.Listener",
     "PlanReport": "etl.job.plan_report.PlanReport",
-    "PrintProgress": "etl.job.print_progress.PrintProgress",
+    "PrintListener": "etl.compute.print_listener.PrintListener",
+    "Progress": "etl.compute.listener.Progress",
     "Recipe": "etl.recipe.recipe.Recipe",
-    "RunReport": "etl.job.progress.RunReport",
+    "RunReport": "etl.job.run_report.RunReport",
     "ShuffleReport": "etl.job.shuffle.ShuffleReport",
     "ShuffleSettings": "etl.job.shuffle.ShuffleSettings",
     "Source": "etl.sources.Source",
@@ -117,8 +120,10 @@ _ORIGINS = {
 __all__ = [
     "Cluster",
     "Columns",
+    "Listener",
     "PlanReport",
-    "PrintProgress",
+    "PrintListener",
+    "Progress",
     "Recipe",
     "RunReport",
     "ShuffleReport",

@@ -22,9 +22,9 @@ from etl.cli.app import COMMANDS
 from etl.errors import TokenlakeError
 from etl.html.card import Card, cards_html
 from etl.html.grid import Grid
-from etl.job.progress import Progress
 from etl.recipe.recipe import Recipe
 from tests.helpers.lakes import make_lake_with_an_unreadable_file
+from tests.helpers.listeners import Recorder
 from tests.helpers.paths import NewPlace
 
 FUNCTIONS = {
@@ -47,9 +47,6 @@ WITHOUT = {
     "schema": "is for editors",
 }
 """Commands without a function, with the reason."""
-
-LISTENERS = {"on_progress", "on_client", "on_status"}
-"""Parameters of `etl.run` that `etl.submit` does not have: the driver prints its progress."""
 
 OF_THE_COMMAND = {
     "sources": "is the setting source.path",
@@ -114,7 +111,7 @@ def test_etl_submit_takes_what_etl_run_takes() -> None:
     of_run, of_submit = (
         dict(inspect.signature(function).parameters) for function in (etl.run, etl.submit)
     )
-    assert {*of_run} - {*of_submit} == LISTENERS
+    assert {*of_run} <= {*of_submit}
     assert {*of_submit} - {*of_run} == {"arguments"}  # further ones of the command
     cluster = of_submit.pop("cluster")
     assert cluster.default is inspect.Parameter.empty, "a driver does not run on this machine"
@@ -127,7 +124,7 @@ def test_etl_run_takes_what_its_command_takes() -> None:
     command = {option.name for option in get_command(cli.app).commands["run"].params}
     function = {*inspect.signature(etl.run).parameters}
     assert command - function == {*OF_THE_COMMAND}
-    assert function - command == LISTENERS
+    assert function - command == {"listener"}
     in_cluster = {name for name, why in OF_THE_COMMAND.items() if why == "is a field of Cluster"}
     assert in_cluster <= {field.name for field in fields(etl.Cluster)}
     kinds = inspect.signature(etl.Cluster).parameters.items()
@@ -139,14 +136,14 @@ def test_a_run_has_settings_and_may_be_a_trial(
 ) -> None:
     file = tmp_path / "web.yaml"
     file.write_text(recipe.to_yaml())
-    shown: list[str] = []
+    shown = Recorder()
     of_file, of_recipe = (
         etl.run(
             each,
             settings=["name=changed", "gopher_quality.min_words=1000000"],
             limit=5,
             cluster=process_client,
-            on_status=shown.append,
+            listener=shown,
         )
         for each in (file, recipe)
     )
@@ -154,7 +151,7 @@ def test_a_run_has_settings_and_may_be_a_trial(
         assert (report.recipe, report.lake) == ("changed", f"{recipe.lake}-trial")
         assert 0 < report.rows <= 5
         assert report.kept == 0
-    assert f"trial      {recipe.lake}-trial" in shown
+    assert f"trial      {recipe.lake}-trial" in shown.lines
     with pytest.raises(TokenlakeError, match="unknown key 'sead'"):
         etl.run(recipe, settings=["sead=1"])
     with pytest.raises(TokenlakeError, match="limit or share, not both"):
@@ -258,32 +255,3 @@ def test_without_torch_the_extra_to_install_is_named(code: str) -> None:
     assert result.stdout == (
         "the library torch is not installed\n  hint: pip install 'tokenlake[train]'\n"
     )
-
-
-def test_a_notebook_shows_the_progress_of_a_run(
-    process_client: Client,
-    recipe: Recipe,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    etl.run(recipe, cluster=process_client)
-    assert capsys.readouterr().out == ""
-    monkeypatch.setitem(sys.modules, "ipykernel", sys)
-    etl.run(recipe, cluster=process_client, rebuild=True)
-    shown = capsys.readouterr().out
-    assert "workers    starting" in shown
-    assert "tokens" in shown
-
-
-def test_progress_is_one_line_that_is_rewritten(capsys: pytest.CaptureFixture[str]) -> None:
-    show = etl.PrintProgress()
-    show(Progress("documents", done=1, total=3, rows=1000, kept=900, seconds=1.0))
-    show(Progress("documents", done=2, total=3, rows=2000, kept=1900, seconds=2.0))  # too soon
-    show(Progress("documents", done=3, total=3, rows=30, kept=19, seconds=3.0))
-    show(Progress("tokens", done=1, total=1))
-    lines = capsys.readouterr().out.split("\n")
-    first, last = lines[0].split("\r")
-    assert first.startswith("documents   1/3 splits  900 of 1,000 documents kept")
-    assert last.startswith("documents   3/3 splits  19 of 30 documents kept")
-    assert len(last) >= len(first)  # nothing of the longer line remains
-    assert lines[1:] == ["tokens      1/1 splits  0 of 0 documents kept", ""]

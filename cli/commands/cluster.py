@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from etl.cli import options, output
-from etl.cli.progress_line import ProgressLine
+from etl.compute.print_listener import PrintListener
 
 if TYPE_CHECKING:
     from etl.compute.kubernetes.cluster_commands import ClusterState
@@ -47,11 +47,11 @@ def cluster(
     """
     from etl.compute.kubernetes import cluster_commands
 
-    with ProgressLine(sys.stderr) as progress:
+    with PrintListener(sys.stderr) as listener:
         if action is Action.UP:
-            cluster_commands.start(file, workers, progress.note)
+            cluster_commands.start(file, workers, listener)
         elif action is Action.DOWN:
-            cluster_commands.stop(file, progress.note)
+            cluster_commands.stop(file, listener)
         state = cluster_commands.state(file)
     output.print_result(state, lines, as_json=as_json)
 

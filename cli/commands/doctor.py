@@ -59,11 +59,10 @@ def lines(found: "Diagnosis") -> Iterator[str]:
     for folder, free in found.free_disk.items():
         yield f"disk        {free / 1e9:,.1f} GB free in {folder}"
     counts = {place: len(names) for place, names in found.kernels.items()}
-    compile_ = ": `etl warm` compiles them" if counts["missing"] else ""
-    yield (
-        f"kernels     {counts['shipped']} shipped, {counts['cached']} in the cache, "
-        f"{counts['missing']} to be compiled{compile_}"
+    rest = (
+        f", {found.missing_kernels} to be compiled by `etl warm`" if found.missing_kernels else ""
     )
+    yield f"kernels     {counts['shipped']} shipped, {counts['cached']} in the cache{rest}"
     if isinstance(found.store, Unusable):
         yield from problem("store", found.store)
     elif found.store is not None:

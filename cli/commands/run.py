@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from etl.cli import cost_tables, options, output
-from etl.cli.progress_line import duration, note_dashboard, run_lines
-from etl.cli.sigterm import stop_of
+from etl.cli.progress_line import run_lines, show_quarantined
+from etl.compute.print_listener import duration
 
 if TYPE_CHECKING:
-    from etl.job.progress import RunReport
+    from etl.job.run_report import RunReport
 
 app = typer.Typer()
 
@@ -93,47 +93,34 @@ def run(  # noqa: PLR0913 - one parameter per option
     Run it again to continue a run that was stopped, or to add new input files. With --limit or --share it
     reads only the start of files (and of parts of large ones) and writes to LAKE-trial, never to LAKE.
     """
-    from etl.compute.cluster import Cluster
     from etl.job.run import run as run_recipe
 
-    wanted = options.parse_workers(workers)
     options.check_part(limit, share)
     changes = options.settings_of(sources, lake, settings)
-    with run_lines(sys.stderr, log_format) as progress:
+    with run_lines(sys.stderr, log_format) as listener:
         loaded = options.load_recipe(
-            recipe, changes, env=env, no_python=no_python, warn=progress.warn
+            recipe, changes, env=env, no_python=no_python, warn=listener.warning
         )
-        try:
-            report = run_recipe(
-                loaded,
-                cluster=Cluster(
-                    cluster,
-                    workers=wanted,
-                    memory_limit=memory_limit,
-                    tls=tls,
-                    report=progress.note,
-                    dashboard=dashboard,
-                ),
-                limit=limit,
-                share=share,
-                rebuild=rebuild,
-                replace_changed=replace_changed,
-                drop_missing=drop_missing,
-                time_limit=time_limit,
-                on_progress=progress.update,
-                on_client=lambda client: note_dashboard(client, progress.note),
-                on_status=progress.status,
-            )
-        except KeyboardInterrupt as interrupt:
-            word, code = stop_of(interrupt)
-            progress.warn(f"{word}: commits are kept; run the same command to continue")
-            raise typer.Exit(code) from None
+        report = run_recipe(
+            loaded,
+            cluster=options.make_cluster(
+                cluster, workers, tls=tls, memory_limit=memory_limit, dashboard=dashboard
+            ),
+            limit=limit,
+            share=share,
+            rebuild=rebuild,
+            replace_changed=replace_changed,
+            drop_missing=drop_missing,
+            time_limit=time_limit,
+            listener=listener,
+        )
     output.print_result(report, lines, as_json=as_json)
-    progress.quarantined(report.quarantined)
+    show_quarantined(listener, report.quarantined)
     if more := report.num_quarantined - len(report.quarantined):
-        progress.warn(f"{more:,} more units are quarantined: `etl report {report.lake}` lists all")
+        text = f"{more:,} more units are quarantined: `etl report {report.lake}` lists all"
+        listener.warning(text)
     for table, error in report.checkpoint_errors.items():
-        progress.warn(f"no checkpoint of {table} was written: {error}")
+        listener.warning(f"no checkpoint of {table} was written: {error}")
     if not report.ok:
         raise typer.Exit(output.QUARANTINED)
 

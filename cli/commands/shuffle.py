@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from etl.cli import options, output
-from etl.cli.progress_line import duration, note_dashboard, run_lines
-from etl.cli.sigterm import stop_of
+from etl.cli.progress_line import run_lines
+from etl.compute.print_listener import duration
 
 if TYPE_CHECKING:
     from etl.job.shuffle import ShuffleReport
@@ -54,35 +54,22 @@ def shuffle(  # noqa: PLR0913 - one parameter per option
     The rows of `tokens` are written to `tokens_shuffled`: reading that from front to back yields random
     documents. Run it again to continue a shuffle that was stopped, or to add the rows of new input files.
     """
-    from etl.compute.cluster import Cluster
     from etl.job.shuffle import ShuffleSettings
     from etl.job.shuffle import shuffle as shuffle_tokens
 
-    wanted = options.parse_workers(workers)
-    with run_lines(sys.stderr, log_format) as progress:
-        try:
-            report = shuffle_tokens(
-                lake,
-                settings=ShuffleSettings(
-                    seed=seed,
-                    rebuild=rebuild,
-                    bucket_bytes=None if bucket_mb is None else bucket_mb << 20,
-                ),
-                cluster=Cluster(
-                    cluster,
-                    workers=wanted,
-                    memory_limit=memory_limit,
-                    tls=tls,
-                    report=progress.note,
-                    dashboard=dashboard,
-                ),
-                on_progress=progress.update,
-                on_client=lambda client: note_dashboard(client, progress.note),
-            )
-        except KeyboardInterrupt as interrupt:
-            word, code = stop_of(interrupt)
-            progress.warn(f"{word}: run the same command to continue")
-            raise typer.Exit(code) from None
+    with run_lines(sys.stderr, log_format) as listener:
+        report = shuffle_tokens(
+            lake,
+            settings=ShuffleSettings(
+                seed=seed,
+                rebuild=rebuild,
+                bucket_bytes=None if bucket_mb is None else bucket_mb << 20,
+            ),
+            cluster=options.make_cluster(
+                cluster, workers, tls=tls, memory_limit=memory_limit, dashboard=dashboard
+            ),
+            listener=listener,
+        )
     output.print_result(report, lines, as_json=as_json)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from etl.cli import options, output
-from etl.cli.progress_line import duration
+from etl.compute.print_listener import duration
 
 if TYPE_CHECKING:
     from etl.audit.lake_status import JobStatus, LakeStatus, RunSummary

@@ -7,7 +7,7 @@ import typer
 
 from etl.cli import options, output
 from etl.cli.commands.run import run
-from etl.cli.progress_line import ProgressLine
+from etl.compute.print_listener import PrintListener
 
 app = typer.Typer()
 
@@ -44,24 +44,23 @@ def submit(  # noqa: PLR0913 - one parameter per option that is not passed on
     The driver is a Job: it is started again if it fails, and then continues. `etl logs FILE -f` shows what
     it prints, `etl cluster status FILE` whether it has ended.
     """
-    from etl.compute.cluster import Cluster
     from etl.job.submit import submit as submit_recipe
 
-    wanted = options.parse_workers(workers)
     options.check_part(limit, share)
     changes = options.settings_of(sources, lake, settings)
     options.load_recipe(recipe, changes, env=env, no_python=no_python)  # warns
     arguments = ["--no-python"] if no_python else []
     arguments += [f"--log-format={log_format}"] if log_format != "text" else []
-    with ProgressLine(sys.stderr) as progress:
+    with PrintListener(sys.stderr) as listener:
         name = submit_recipe(
             recipe,
-            cluster=Cluster(cluster, workers=wanted, report=progress.note),
+            cluster=options.make_cluster(cluster, workers),
             settings=changes,
             env=env or (),
             limit=limit,
             share=share,
             arguments=arguments,
+            listener=listener,
             **work,
         )
     output.echo(f"driver      {name} started")

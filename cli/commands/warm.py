@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from etl.cli import options, output
-from etl.cli.progress_line import duration
-from etl.visible_text import VisibleStream
+from etl.compute.print_listener import PrintListener, duration
 
 if TYPE_CHECKING:
     from etl.job.warm import Warmed
@@ -32,22 +31,15 @@ def warm(
     """
     from etl.job.warm import warm_kernels
 
-    warmed = warm_kernels(workers=workers, progress=show_progress)
+    with PrintListener(sys.stderr) as listener:
+        warmed = warm_kernels(workers=workers, listener=listener)
     output.print_result(warmed, lines, as_json=as_json)
-
-
-def show_progress(done: int, total: int) -> None:
-    """Write the progress to standard error: a line that is rewritten on a terminal."""
-    stream = VisibleStream.of(sys.stderr)
-    rewrites = stream.isatty()
-    stream.write_code("\r" if rewrites else "")
-    stream.write(f"Compiling kernels, once per machine: {done} of {total}")
-    stream.write("\n" if not rewrites or done == total else "")
-    stream.flush()
 
 
 def lines(warmed: "Warmed") -> Iterator[str]:
     """Yield what was compiled."""
+    if not warmed.compiled:
+        yield "nothing to do: all kernels are compiled"
     yield f"compiled    {output.many(warmed.compiled, 'kernel')} for {warmed.cpu}"
     yield f"in cache    {warmed.loaded:,}"
     yield f"took        {duration(warmed.seconds)}"

@@ -1,11 +1,12 @@
 """Check that a run could use a cluster, without starting anything: for `etl doctor`."""
 
-from etl.compute.cluster_request import ClusterRequest, ignore
+from etl.compute.cluster_request import ClusterRequest
 from etl.compute.connect import connect_cluster, find_cluster_type
 from etl.compute.kubernetes.api import Api
 from etl.compute.kubernetes.cluster_file import ClusterFile
 from etl.compute.kubernetes.connect_k8s import connect_to_kubernetes
 from etl.compute.kubernetes.dask_cluster import DaskCluster
+from etl.compute.listener import Listener
 from etl.compute.slurm import SlurmFile, connect_to_slurm, require_sbatch
 from etl.compute.worker_versions import WorkerVersions
 
@@ -29,7 +30,7 @@ def check_cluster(address: str, tls: str | None = None) -> str:
 
 def _check_kubernetes(settings: ClusterFile) -> str:
     with Api.connect(settings.namespace, settings.context) as api:
-        cluster = DaskCluster(api, settings, ignore)
+        cluster = DaskCluster(api, settings, Listener())
         cluster.require_permissions()
         state = "is up" if cluster.exists() else "does not exist yet"
         return f"{settings.name} {state} in namespace {settings.namespace}, and all permissions are granted"

@@ -3,14 +3,15 @@
 Dask is imported when a cluster is connected: a run with nothing to do needs none.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import KW_ONLY, dataclass, field
+from contextlib import AbstractContextManager
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
 from etl.compute.check_memory_limit import check_memory_limit
-from etl.compute.cluster_request import ClusterRequest, Workers, ignore
+from etl.compute.cluster_request import ClusterRequest, Workers
 from etl.compute.fork_server import start_fork_server
+from etl.compute.listener import Listener
+from etl.compute.print_listener import listener_of
 from etl.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -25,8 +26,7 @@ class Cluster:
     A local cluster has ``workers`` single-threaded processes (default: one for each 8 MB of input, at most
     one per core), which share the memory or get ``memory_limit`` each (such as ``2GiB``); a cluster of a
     file may have ``auto`` workers, as many as its input needs. ``tls`` is a folder that
-    ``make_certificates`` has written: only clients with its certificates can connect. ``report`` is called
-    with a line for each step of the start of a cluster, and while it has no workers. ``dashboard`` is the
+    ``make_certificates`` has written: only clients with its certificates can connect. ``dashboard`` is the
     address on which the dashboard of a local cluster listens; by default only this machine can open it.
 
     Raises ClusterError if the memory limit is not a number of bytes or too small for a worker, or if the
@@ -38,7 +38,6 @@ class Cluster:
     workers: Workers = None
     memory_limit: str | None = None
     tls: str | None = None
-    report: Callable[[str], None] = field(default=ignore, compare=False)
     dashboard: str | None = None
 
     def __post_init__(self) -> None:
@@ -56,12 +55,16 @@ class Cluster:
         if self.address is None:
             start_fork_server()
 
-    @contextmanager
-    def connect(self, planned_bytes: int | None = None) -> "Iterator[Client]":
+    def connect(
+        self, planned_bytes: int | None = None, *, listener: Listener | None = None
+    ) -> "AbstractContextManager[Client]":
         """Connect a client for the duration of the context; ``planned_bytes`` of input will be read.
 
-        What the context starts it also stops; a cluster that was there keeps running. Raises ClusterError
-        if the type of the cluster is unknown, if it cannot be used, or if a certificate is missing.
+        What the context starts it also stops; a cluster that was there keeps running. ``listener`` follows
+        its start, and is notified while it has no workers.
+
+        Raises ClusterError if the type of the cluster is unknown, if it cannot be used, or if a certificate
+        is missing.
         """
         from etl.compute.connect import connect_cluster
 
@@ -69,17 +72,15 @@ class Cluster:
             workers=self.workers,
             memory_limit=self.memory_limit,
             planned_bytes=planned_bytes,
-            report=self.report,
+            listener=listener_of(listener),
             dashboard=self.dashboard,
         )
-        with connect_cluster(self.address, request, self.tls) as client:
-            yield client
+        return connect_cluster(self.address, request, self.tls)
 
 
-@contextmanager
 def connect(
-    cluster: "Cluster | Client | str | None", planned_bytes: int | None = None
-) -> "Iterator[Client]":
+    cluster: "Cluster | Client | str | None", planned_bytes: int, listener: Listener
+) -> "AbstractContextManager[Client]":
     """Yield a client of a cluster; the default is a cluster on this machine.
 
     A string is the address of a cluster. An existing client is yielded as it is.
@@ -87,10 +88,7 @@ def connect(
     if cluster is None or isinstance(cluster, str):
         cluster = Cluster(cluster)
     if isinstance(cluster, Cluster):
-        with cluster.connect(planned_bytes) as client:
-            yield client
-        return
-    from etl.compute.connect import with_settings
+        return cluster.connect(planned_bytes, listener=listener)
+    from etl.compute.connect import follow_client
 
-    with with_settings():
-        yield cluster
+    return follow_client(cluster, listener)

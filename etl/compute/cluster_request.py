@@ -1,8 +1,9 @@
 """`ClusterRequest`: what a run asks of a cluster, whatever its type."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
+
+from etl.compute.listener import Listener
 
 if TYPE_CHECKING:
     from distributed.security import Security
@@ -11,16 +12,12 @@ Workers = int | Literal["auto"] | None
 """How many workers a run wants; auto: for its input; None: as many as the cluster has by default."""
 
 
-def ignore(_line: str) -> None:
-    """Do nothing with a line."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class ClusterRequest:
     """What a run asks of a cluster.
 
-    ``planned_bytes`` is the input that it will read, None if unknown. ``report`` is called with a line for
-    each step of the start of a cluster. ``dashboard`` is the address of the dashboard of workers on this
+    ``planned_bytes`` is the input that it will read, None if unknown. ``listener`` follows the
+    start of a cluster. ``dashboard`` is the address of the dashboard of workers on this
     machine.
     """
 
@@ -28,5 +25,5 @@ class ClusterRequest:
     memory_limit: str | None = None
     security: "Security | None" = None
     planned_bytes: int | None = None
-    report: Callable[[str], None] = ignore
+    listener: Listener = field(default_factory=Listener)
     dashboard: str | None = None

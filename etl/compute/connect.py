@@ -19,7 +19,8 @@ from etl.compute.kubernetes.connect_k8s import (
     connect_to_kubernetes,
     without_spot_workers,
 )
-from etl.compute.local_cluster import start_local_cluster
+from etl.compute.listener import Listener
+from etl.compute.local_cluster import has_dashboard, start_local_cluster
 from etl.compute.missing_workers import reporting_missing_workers
 from etl.compute.slurm import connect_to_slurm
 from etl.compute.worker_settings import DASK_SETTINGS
@@ -76,17 +77,21 @@ def connect_cluster(
     request = replace(request, security=_security(address, tls))
     with (
         _without_client_log(),
-        with_settings(),
+        dask.config.set(DASK_SETTINGS),
         cluster_type(address, request) as client,
-        reporting_missing_workers(client, request.report),
     ):
+        if has_dashboard(client):
+            request.listener.note(f"dashboard  {client.dashboard_link}")
+        with follow_client(client, request.listener):
+            yield client
+
+
+@contextmanager
+def follow_client(client: Client, listener: Listener) -> Iterator[Client]:
+    """Yield a client with our settings of Dask, and let a listener follow what happens to its workers."""
+    listener.connected(client)
+    with dask.config.set(DASK_SETTINGS), reporting_missing_workers(client, listener):
         yield client
-
-
-def with_settings() -> AbstractContextManager[None]:
-    """Return a context with our settings of Dask."""
-    settings: AbstractContextManager[None] = dask.config.set(DASK_SETTINGS)
-    return settings
 
 
 def _security(address: str | None, tls: str | None) -> Security | None:

@@ -1,11 +1,13 @@
 """Report while a cluster has no workers: its tasks wait until one joins."""
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from distributed import Client
+
+from etl.compute.listener import Listener
 
 _INTERVAL: Final = 2.0  # seconds between two looks; each is one small message
 _PATIENCE: Final = 10.0  # seconds without workers before the first report
@@ -17,13 +19,11 @@ Event = tuple[float, Mapping[str, Any]]
 
 
 @contextmanager
-def reporting_missing_workers(
-    client: Client, report: Callable[[str], None], *, patience: float = _PATIENCE
-) -> Iterator[None]:
-    """Report a cluster that has had no workers for ``patience`` seconds, and again every minute."""
+def reporting_missing_workers(client: Client, listener: Listener) -> Iterator[None]:
+    """Notify a listener when a cluster has had no workers for ten seconds, and again every minute."""
     ended = threading.Event()
     watch = threading.Thread(
-        target=_watch, args=(client, report, patience, ended), name="missing-workers", daemon=True
+        target=_watch, args=(client, listener, ended), name="missing-workers", daemon=True
     )
     watch.start()
     try:
@@ -32,22 +32,20 @@ def reporting_missing_workers(
         ended.set()
 
 
-def _watch(
-    client: Client, report: Callable[[str], None], patience: float, ended: threading.Event
-) -> None:
-    missing, report_at, had_workers = 0.0, patience, False
-    interval = min(_INTERVAL, patience)
+def _watch(client: Client, listener: Listener, ended: threading.Event) -> None:
+    missing, report_at, had_workers = 0.0, _PATIENCE, False
+    interval = min(_INTERVAL, _PATIENCE)
     while not ended.wait(interval):
         with suppress(Exception):  # the run itself raises if its scheduler is lost
             assert client.scheduler is not None
             if client.sync(client.scheduler.identity, n_workers=0)["n_workers"]:
-                missing, report_at, had_workers = 0.0, patience, True
+                missing, report_at, had_workers = 0.0, _PATIENCE, True
                 continue
             missing += interval
             if missing >= report_at:
                 report_at = missing + _REPEAT
                 events = client.get_events("all")
-                report(describe(events, missing, had_workers=had_workers))
+                listener.note(describe(events, missing, had_workers=had_workers))
 
 
 def describe(events: Sequence[Event], seconds: float, *, had_workers: bool = False) -> str:

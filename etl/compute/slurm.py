@@ -97,7 +97,7 @@ def connect_to_slurm(address: str | None, request: ClusterRequest) -> Iterator[C
         with cluster, Client(cluster, security=security) as client:
             _check_script(cluster.job_script())
             jobs = settings.jobs(request)
-            request.report(f"submitting {jobs} jobs to the partition {settings.partition}")
+            request.listener.note(f"submitting {jobs} jobs to the partition {settings.partition}")
             # Unlike scale, adapt replaces jobs that have ended.
             cluster.adapt(minimum_jobs=jobs, maximum_jobs=jobs, interval="2s")
             _wait_for_worker(client, cluster, folder, request)
@@ -187,7 +187,7 @@ def _wait_for_worker(client: Client, cluster: Any, folder: Path, request: Cluste
         lines = _states(ids)
         if not _NEVER.isdisjoint(" ".join(lines).split()):
             raise _refused("; ".join(lines))
-        request.report(f"waiting for jobs: {'; '.join(lines) or 'none is in the queue'}")
+        request.listener.note(f"waiting for jobs: {'; '.join(lines) or 'none is in the queue'}")
         if ids and all(line.split()[0] in _ENDED for line in lines):
             states = f" ({'; '.join(lines)})" if lines else ""
             raise ClusterError(

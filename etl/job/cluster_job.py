@@ -8,6 +8,7 @@ from distributed import Client
 
 from etl.compute.cluster import Cluster, connect
 from etl.compute.connect import raise_if_scheduler_lost
+from etl.compute.listener import Listener
 from etl.compute.unit_time_limit import TIME_LIMIT
 from etl.compute.worker_versions import WorkerVersions
 from etl.lake.jobs import Job, JobIdentity, hold_job
@@ -19,6 +20,7 @@ class ClusterJob(Job):
     """A running job with workers, whose versions it compares with its own before each commit."""
 
     client: Client
+    listener: Listener
     time_limit: float  # seconds per unit of work
     versions: tuple[tuple[str, str], ...]  # of the workers; empty if this process is the worker
 
@@ -29,8 +31,8 @@ def hold_cluster_job(
     cluster: Cluster | Client | str | None,
     *,
     num_bytes: int,
+    listener: Listener,
     time_limit: float = TIME_LIMIT,
-    on_client: Callable[[Client], None] | None = None,
     state: Callable[[], RunState | None] = lambda: None,
 ) -> Iterator[ClusterJob]:
     """Connect to a cluster and hold a job inside a ``with`` block, as ``hold_job`` does.
@@ -38,17 +40,19 @@ def hold_cluster_job(
     ``num_bytes`` of input will be read. Raises ClusterError if the cluster cannot be used, if a worker has
     other versions, or for the errors that Dask raises when its scheduler is lost.
     """
-    with connect(cluster, num_bytes) as client:
-        if on_client is not None:
-            on_client(client)
-        with hold_job(identity, state) as job, raise_if_scheduler_lost(client):
-            versions = WorkerVersions(client)
-            versions.check()
-            yield ClusterJob(
-                identity=identity,
-                lease=job.lease,
-                checks=(versions.check,),
-                client=client,
-                time_limit=time_limit,
-                versions=versions.expected,
-            )
+    with (
+        connect(cluster, num_bytes, listener) as client,
+        hold_job(identity, state) as job,
+        raise_if_scheduler_lost(client),
+    ):
+        versions = WorkerVersions(client)
+        versions.check()
+        yield ClusterJob(
+            identity=identity,
+            lease=job.lease,
+            checks=(versions.check,),
+            client=client,
+            listener=listener,
+            time_limit=time_limit,
+            versions=versions.expected,
+        )

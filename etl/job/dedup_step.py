@@ -7,12 +7,12 @@ that they are decided as before.
 
 from etl import schemas
 from etl.compact_collections import SpilledList
+from etl.compute.listener import Progress
 from etl.dedup import key_writer
 from etl.dedup.document_reader import DocumentReader
 from etl.dedup.numbered_files import ComparisonSet
 from etl.dedup.run_passes import count_cut, find_duplicates
 from etl.errors import ConflictError
-from etl.job.progress import Progress
 from etl.job.run_context import RunContext
 from etl.lake.dedup_decisions import DedupDecisions
 from etl.lake.keys_table import KeysTable

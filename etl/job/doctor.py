@@ -21,6 +21,7 @@ from etl import storage
 from etl.compute.library_versions import environment_versions
 from etl.compute.worker_count import num_cores
 from etl.errors import StorageError, TokenlakeError
+from etl.job.warm import NUM_KERNELS
 from etl.kernels import cpu, jit
 from etl.lake.leases import store_time
 
@@ -70,9 +71,8 @@ class Diagnosis:
     cores: int
     memory: int  # that processes may use
     free_disk: dict[str, int]  # by folder
-    kernels: dict[
-        str, list[str]
-    ]  # names by where their machine code is: shipped, cached or missing
+    kernels: dict[str, list[str]]  # names by where their machine code is: shipped or cached
+    missing_kernels: int  # that `etl warm` would compile
     store: StoreCheck | Unusable | None
     cluster: str | Unusable | None
 
@@ -95,8 +95,9 @@ def doctor(
 
     >>> import etl
     >>> sorted(etl.doctor().kernels)
-    ['cached', 'missing', 'shipped']
+    ['cached', 'shipped']
     """
+    kernels = jit.find_kernels()
     return Diagnosis(
         tokenlake=_version("tokenlake"),
         python=platform.python_version(),
@@ -113,7 +114,8 @@ def doctor(
             folder: shutil.disk_usage(folder).free
             for folder in (str(Path.cwd()), tempfile.gettempdir())
         },
-        kernels=jit.find_kernels(),
+        kernels=kernels,
+        missing_kernels=max(NUM_KERNELS - sum(map(len, kernels.values())), 0),
         store=None
         if lake is None
         else _attempt(lambda: _check_store(storage.normalize(str(lake)))),

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from etl.compute.dask_tasks import map_unordered
+from etl.compute.listener import Progress
 from etl.compute.unit_log import follow_units
 from etl.errors import ClusterError, RecipeError, WriteError
 from etl.job.failed_units import UnitLocation
 from etl.job.first_failures import FirstFailures
-from etl.job.progress import Progress
 from etl.job.run_context import RunContext
 from etl.job.shipped_files import OnWorker
 from etl.job.step_progress import StepProgress

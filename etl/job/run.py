@@ -5,31 +5,32 @@ Workers write files; only the driver commits. After a kill at any moment, ``run`
 
 import os
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from etl.compute.cluster import Cluster
-from etl.compute.cluster_request import ignore
+from etl.compute.listener import Listener
+from etl.compute.print_listener import listener_of
 from etl.compute.unit_time_limit import TIME_LIMIT, check_time_limit
 from etl.job.check_columns import check_columns
 from etl.job.listing_notes import are_kept, keep_findings, keep_last_findings
 from etl.job.plan import Drops, check_stages
 from etl.job.planner import OpenPlan, Planner
-from etl.job.print_progress import PrintProgress, is_notebook
-from etl.job.progress import Progress, RunReport
 from etl.job.run_identity import RunIdentity, load_reference_tokenizer
+from etl.job.run_report import RunReport
 from etl.job.tally import Tally
 from etl.job.trial import make_trial
 from etl.lake.leases import hold_lease
 from etl.lake.quarantine import Quarantine
 from etl.recipe.recipe import Recipe
+from etl.storage.store_time_limit import reporting_waits
 
 if TYPE_CHECKING:
     from distributed import Client
 
 
-def run(  # noqa: PLR0913 - one parameter for each option and event
+def run(  # noqa: PLR0913 - one parameter for each option
     recipe: Recipe | str | os.PathLike[str],
     *,
     cluster: "Cluster | Client | str | None" = None,
@@ -41,9 +42,7 @@ def run(  # noqa: PLR0913 - one parameter for each option and event
     replace_changed: bool = False,
     drop_missing: bool = False,
     time_limit: float = TIME_LIMIT,
-    on_progress: Callable[[Progress], None] | None = None,
-    on_client: "Callable[[Client], None] | None" = None,
-    on_status: Callable[[str], None] | None = None,
+    listener: Listener | None = None,
 ) -> RunReport:
     """Do the remaining work of a recipe and return a report.
 
@@ -54,9 +53,8 @@ def run(  # noqa: PLR0913 - one parameter for each option and event
     the input, see ``make_trial``. Input that cannot be read, and splits that take longer than ``time_limit``
     seconds, are quarantined: the run continues, and the report is not ``ok``.
 
-    ``on_progress`` is called when a unit of work is done and, in another thread, while workers run long ones.
-    ``on_status`` is called with a line when the input is listed, when workers start, and (in another thread)
-    while they compile kernels. By default, a notebook shows both.
+    ``listener`` follows the run: what it does, what happens to its cluster, and its progress; see
+    ``PrintListener``, which a notebook uses by default.
 
     Raises the errors of ``make_plan``, SourceError if a column is missing in the files of a format before any
     was read, ClusterError if the scheduler is lost or a worker cannot run the recipe, WriteError if the lake
@@ -64,43 +62,33 @@ def run(  # noqa: PLR0913 - one parameter for each option and event
     table without rows all fail with the same error.
     """
     started = time.monotonic()
-    if is_notebook():
-        shown = PrintProgress()
-        on_progress, on_status = on_progress or shown, on_status or shown.status
-    on_status = on_status or ignore
+    listener = listener_of(listener)
     check_time_limit(time_limit)
-    recipe = Recipe.of(recipe, settings=settings, env=env)
-    if limit is not None or share is not None:
-        recipe, rebuild = make_trial(recipe, limit=limit, share=share), True
-        on_status(f"trial      {recipe.lake}")
-    check_stages(recipe)
-    on_status("input      listing the files")
-    drops = Drops(rebuild=rebuild, replace_changed=replace_changed, drop_missing=drop_missing)
-    planner = Planner(RunIdentity.of(recipe), drops)
-    planned = planner.first_plan()
-    if planned.plan.has_work():
-        if not planned.plan.done:
-            check_columns(recipe.source, planned.plan.splits)
-        on_status("workers    starting")
-        if cluster is None or isinstance(cluster, str):
-            cluster = Cluster(cluster)
-        if isinstance(cluster, Cluster):
-            cluster.prepare()
-        if recipe.tokenize_stage is not None:  # fail early if it is not a tokenizer
-            load_reference_tokenizer(recipe.tokenize_stage)
-        from etl.job.run_steps import do_work
+    with reporting_waits(listener.waiting):
+        recipe = Recipe.of(recipe, settings=settings, env=env)
+        if limit is not None or share is not None:
+            recipe, rebuild = make_trial(recipe, limit=limit, share=share), True
+            listener.status(f"trial      {recipe.lake}")
+        check_stages(recipe)
+        listener.status("input      listing the files")
+        drops = Drops(rebuild=rebuild, replace_changed=replace_changed, drop_missing=drop_missing)
+        planner = Planner(RunIdentity.of(recipe), drops)
+        planned = planner.first_plan()
+        if planned.plan.has_work():
+            if not planned.plan.done:
+                check_columns(recipe.source, planned.plan.splits)
+            listener.status("workers    starting")
+            if cluster is None or isinstance(cluster, str):
+                cluster = Cluster(cluster)
+            if isinstance(cluster, Cluster):
+                cluster.prepare()
+            if recipe.tokenize_stage is not None:  # fail early if it is not a tokenizer
+                load_reference_tokenizer(recipe.tokenize_stage)
+            from etl.job.run_steps import do_work
 
-        report = do_work(
-            planner,
-            planned,
-            cluster,
-            time_limit=time_limit,
-            on_progress=on_progress,
-            on_client=on_client,
-            on_status=on_status,
-        )
-    else:
-        report = _report_no_work(planner.run, planned)
+            report = do_work(planner, planned, cluster, time_limit=time_limit, listener=listener)
+        else:
+            report = _report_no_work(planner.run, planned)
     return replace(report, seconds=time.monotonic() - started)
 
 

@@ -1,14 +1,14 @@
 """What the steps of one run share: its job, plan, ledgers, commits and progress."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Self
 
+from etl.compute.listener import Progress
 from etl.job.cluster_job import ClusterJob
 from etl.job.failed_units import FailedUnits
 from etl.job.plan import Plan
 from etl.job.planner import OpenPlan
-from etl.job.progress import Progress
 from etl.job.run_commits import RunCommits
 from etl.job.run_tracker import RunTracker
 from etl.job.shipped_files import ShippedFiles
@@ -26,7 +26,6 @@ class RunContext:
     failed: FailedUnits
     tracker: RunTracker
     files: ShippedFiles
-    on_progress: Callable[[Progress], None] | None = None
 
     @property
     def plan(self) -> Plan:
@@ -60,7 +59,7 @@ class RunContext:
                 self.ledgers[step].refresh()
 
     def report(self, progress: Progress) -> None:
-        """Report progress to the lease, and to the caller of the run unless the step has nothing to do."""
+        """Report progress to the lease, and to the listener unless the step has nothing to do."""
         self.tracker.update(progress)
-        if self.on_progress is not None and progress.total:
-            self.on_progress(progress)
+        if progress.total:
+            self.job.listener.progress(progress)

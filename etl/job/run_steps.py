@@ -1,6 +1,5 @@
 """Do the work of a run on a cluster: read, deduplicate, tokenize."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from distributed import Client
@@ -8,6 +7,7 @@ from distributed import Client
 from etl.compute.cluster import Cluster
 from etl.compute.compile_log import follow_compile_log
 from etl.compute.connect import steady_workers
+from etl.compute.listener import Listener
 from etl.compute.worker_usage import UsageMeter
 from etl.job.cluster_job import hold_cluster_job
 from etl.job.compare_step import compare_files
@@ -16,10 +16,10 @@ from etl.job.dedup_step import deduplicate
 from etl.job.failed_units import FailedUnits
 from etl.job.listing_notes import keep_findings, keep_last_findings
 from etl.job.planner import OpenPlan, Planner
-from etl.job.progress import Progress, RunReport
 from etl.job.read_step import read_splits
 from etl.job.run_commits import RunCommits
 from etl.job.run_context import RunContext
+from etl.job.run_report import RunReport
 from etl.job.run_tracker import RunTracker
 from etl.job.shipped_files import ship_files
 from etl.job.tally import Tally
@@ -30,15 +30,13 @@ from etl.lake.quarantine import Quarantine
 from etl.lake.table_specs import SPECS
 
 
-def do_work(  # noqa: PLR0913 - the arguments of `run` that concern the work
+def do_work(
     planner: Planner,
     planned: OpenPlan,
     cluster: Cluster | Client | None,
     *,
     time_limit: float,
-    on_progress: Callable[[Progress], None] | None,
-    on_client: Callable[[Client], None] | None,
-    on_status: Callable[[str], None],
+    listener: Listener,
 ) -> RunReport:
     """Do the work that was planned, and return the report; raises as ``run`` does."""
     run, plan = planner.run, planned.plan
@@ -49,10 +47,10 @@ def do_work(  # noqa: PLR0913 - the arguments of `run` that concern the work
         cluster,
         num_bytes=plan.planned_bytes,
         time_limit=time_limit,
-        on_client=on_client,
+        listener=listener,
         state=tracker.state,
     )
-    with held as job, follow_compile_log(job.client, on_status):
+    with held as job, follow_compile_log(job.client, listener.status):
         notes, meter = Quarantine(run.job.lake), UsageMeter(job.client)
         keep_findings(plan, notes, tally)
         commits = RunCommits(run=run, job=job, tally=tally, ledgers=planned.ledgers, meter=meter)
@@ -63,9 +61,8 @@ def do_work(  # noqa: PLR0913 - the arguments of `run` that concern the work
             failed=FailedUnits(notes, tally, job.check),
             tracker=tracker,
             files=ship_files(run.recipe, job.client, job.versions),
-            on_progress=on_progress,
         )
-        return _carry_out(planner, _prepare(planner, context, on_status), context)
+        return _carry_out(planner, _prepare(planner, context), context)
 
 
 def _carry_out(planner: Planner, planned: OpenPlan, context: RunContext) -> RunReport:
@@ -83,11 +80,12 @@ def _carry_out(planner: Planner, planned: OpenPlan, context: RunContext) -> RunR
     return commits.tally.report(planner.run, planned, estimate, commits.used(), errors)
 
 
-def _prepare(planner: Planner, context: RunContext, on_status: Callable[[str], None]) -> OpenPlan:
+def _prepare(planner: Planner, context: RunContext) -> OpenPlan:
     """Compare files in doubt and drop rows; return the plan of the rest."""
 
     def compare(planned: OpenPlan) -> set[Comparison]:
-        on_status("input      comparing files that may be known by another name or time")
+        text = "input      comparing files that may be known by another name or time"
+        context.job.listener.status(text)
         return compare_files(context.with_plan(planned))
 
     def describe(planned: OpenPlan) -> DescribeDrop:

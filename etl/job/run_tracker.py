@@ -3,8 +3,8 @@
 import time
 from dataclasses import replace
 
+from etl.compute.listener import Progress
 from etl.job.plan import Plan
-from etl.job.progress import Progress
 from etl.lake.run_state import RunState
 
 

@@ -16,7 +16,7 @@ all data files at once: readers see all rows of a version of ``tokens``, or none
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -24,10 +24,11 @@ from distributed import Client
 
 from etl import schemas, storage
 from etl.compute.cluster import Cluster
+from etl.compute.listener import Listener
+from etl.compute.print_listener import listener_of
 from etl.errors import StorageError, TableError
 from etl.job.bucket_files import write_list
 from etl.job.cluster_job import ClusterJob, hold_cluster_job
-from etl.job.progress import Progress
 from etl.job.shuffle_passes import run_pass, sort_pass, split_pass
 from etl.job.shuffle_plan import PlannedPart, bucket_bytes_for, plan_part
 from etl.job.shuffle_tables import ShuffleTables
@@ -41,6 +42,7 @@ from etl.lake.scratch import list_scratch, remove_scratch, scratch_folder
 from etl.lake.table_specs import SHUFFLED
 from etl.lake.vacuums import refuse_during_vacuum
 from etl.parquet.data_file import DataFile
+from etl.storage.store_time_limit import reporting_waits
 
 _MEMORY = 2 << 30  # of a worker without a limit; chosen here
 
@@ -83,13 +85,13 @@ def shuffle(
     *,
     settings: ShuffleSettings = DEFAULTS,
     cluster: Cluster | Client | str | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
-    on_client: Callable[[Client], None] | None = None,
+    listener: Listener | None = None,
 ) -> ShuffleReport:
     """Write the rows of the newest version of ``tokens`` to ``tokens_shuffled``, and return a report.
 
     If the table exists, only rows that it does not have are added. It is written as a whole if rows of
-    ``tokens`` were dropped since. No cluster is started if nothing is to be done.
+    ``tokens`` were dropped since. No cluster is started if nothing is to be done. ``listener`` follows the
+    shuffle, as in ``run``.
 
     Raises TableError if the lake has no tokens, MismatchError if the table has another seed or if the start
     of an epoch was interrupted, ClusterError if the scheduler is lost, and the error of a task that fails.
@@ -99,10 +101,14 @@ def shuffle(
     num_bytes = tables.bytes_to_shuffle(rebuild=settings.rebuild)
     if num_bytes is not None:
         identity = JobIdentity(lake=url, kind="shuffle")
-        with hold_cluster_job(identity, cluster, num_bytes=num_bytes, on_client=on_client) as job:
+        listener = listener_of(listener)
+        with (
+            reporting_waits(listener.waiting),
+            hold_cluster_job(identity, cluster, num_bytes=num_bytes, listener=listener) as job,
+        ):
             if next(list_scratch(url), None) is not None:
                 refuse_during_vacuum(url, job.lease, "the files of an earlier shuffle")
-            work = _Shuffle(job, settings, on_progress or (lambda _: None))
+            work = _Shuffle(job, settings)
             work.run()
             _remove_abandoned_scratch(url, job.lease)
         tables, added = work.tables, work.added
@@ -125,13 +131,10 @@ def _worker_memory(client: Client) -> int:
 class _Shuffle:
     """Adds the rows of ``tokens`` to ``tokens_shuffled``, as a part of a job."""
 
-    def __init__(
-        self, job: ClusterJob, settings: ShuffleSettings, on_progress: Callable[[Progress], None]
-    ) -> None:
+    def __init__(self, job: ClusterJob, settings: ShuffleSettings) -> None:
         """Open the tables again: the lease of the job protects the files of these versions."""
         self._job = job
         self._settings = settings
-        self._on_progress = on_progress
         self.tables = _open(job.identity.lake, settings)
         self.added: list[PlannedPart] = []
 
@@ -185,8 +188,7 @@ class _Shuffle:
             run_bytes=max(part.bucket_bytes // 2, 1),
         )
         splits = list(planned.splits())
-        files = run_pass(self._job, split_pass(split), splits, self._on_progress)
-        # A shuffle that loses or repeats rows must not be committed: both passes count them.
+        files = run_pass(self._job, split_pass(split), splits)
         _check_rows(tokens.url, sum(file.rows for file in files), planned.rows)
         sort = SortBucket(
             url=shuffled.ledger.url,
@@ -196,7 +198,7 @@ class _Shuffle:
             part=shuffled.part_key(part.first),
             row_group_bytes=planned.row_group_bytes(self.tables.total("max.token_end")),
         )
-        buckets = run_pass(self._job, sort_pass(sort), range(part.buckets), self._on_progress)
+        buckets = run_pass(self._job, sort_pass(sort), range(part.buckets))
         _check_rows(shuffled.ledger.url, sum(bucket.rows for bucket in buckets), planned.rows)
         self._commit(planned, [file for bucket in buckets for file in bucket.files])
 

@@ -8,10 +8,10 @@ from typing import Any, Generic, TypeVar
 
 from etl import storage
 from etl.compute.dask_tasks import map_unordered, to_tokenlake_error
+from etl.compute.listener import Progress
 from etl.errors import TableError
 from etl.job.bucket_files import BucketFile, parse_file
 from etl.job.cluster_job import ClusterJob
-from etl.job.progress import Progress
 from etl.job.shuffle_tasks import SortBucket, SortedBucket, SplitFiles
 from etl.lake.table_specs import SHUFFLED
 from etl.parquet.data_file import DataFile
@@ -72,12 +72,7 @@ def sort_pass(task: SortBucket) -> ShufflePass[SortedBucket]:
     return ShufflePass("sort", NotedTask(task, task.folder, "sort"), parse, task.url)
 
 
-def run_pass(
-    job: ClusterJob,
-    work: ShufflePass[Result],
-    units: Sequence[Any],
-    on_progress: Callable[[Progress], None],
-) -> list[Result]:
+def run_pass(job: ClusterJob, work: ShufflePass[Result], units: Sequence[Any]) -> list[Result]:
     """Do the units of a pass that are not done yet, and return the results of all in order.
 
     Raises the error of the first unit that fails: the rest is done when the shuffle is run again.
@@ -102,7 +97,7 @@ def run_pass(
             text_bytes=progress.text_bytes + 4 * answer.tokens,
             seconds=time.monotonic() - started,
         )
-        on_progress(progress)
+        job.listener.progress(progress)
     return [results[number] for number in range(len(units))]
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from threading import Lock
 from typing import Any, Final, TypeVar
 
-from etl.job.progress import Progress
+from etl.compute.listener import Progress
 from etl.job.run_context import RunContext
 from etl.lake.work_units import WorkPart, WorkResult, WorkUnit
 from etl.sources import Split
@@ -54,8 +54,8 @@ class StepProgress:
         with self._lock:
             num_bytes = self._num_bytes.pop(key)
             self._parts.pop(key, None)
-            self._finished = self._finished.after(
-                result, num_bytes=num_bytes, workers=self._run.num_workers
+            self._finished = add_unit(
+                self._finished, result, num_bytes=num_bytes, workers=self._run.num_workers
             )
             self._run.report(self._with_parts())
 
@@ -74,6 +74,28 @@ class StepProgress:
             busy_seconds=(finished.busy_seconds or 0.0) + sum(part.seconds for part in parts),
             workers=self._run.num_workers,
         )
+
+
+def add_unit(
+    progress: Progress, result: WorkResult | None, *, num_bytes: int, workers: int
+) -> Progress:
+    """Return the progress after one more unit of work of so many bytes; None if the unit failed."""
+    progress = replace(
+        progress,
+        done=progress.done + 1,
+        done_bytes=progress.done_bytes + num_bytes,
+        workers=workers,
+    )
+    if result is None:
+        return replace(progress, failed=progress.failed + 1)
+    return replace(
+        progress,
+        rows=progress.rows + result.rows,
+        kept=progress.kept + result.kept,
+        text_bytes=progress.text_bytes + result.text_bytes,
+        compile_seconds=progress.compile_seconds + result.compile_seconds / workers,
+        busy_seconds=(progress.busy_seconds or 0.0) + sum(result.costs.values()),
+    )
 
 
 def unit_bytes(unit: Split | WorkUnit) -> int:

@@ -13,6 +13,8 @@ from etl.compute.cluster import Cluster
 from etl.compute.kubernetes import cluster_commands
 from etl.compute.kubernetes.cluster_file import SCHEME, ClusterFile
 from etl.compute.kubernetes.resources import CLUSTER_KEY, RECIPE_FOLDER
+from etl.compute.listener import Listener
+from etl.compute.print_listener import listener_of
 from etl.compute.unit_time_limit import TIME_LIMIT, check_time_limit
 from etl.errors import ClusterError, RecipeError
 from etl.job.trial import part_of
@@ -54,13 +56,17 @@ def submit(  # noqa: PLR0913 - the options of ``run``
     drop_missing: bool = False,
     time_limit: float = TIME_LIMIT,
     arguments: Sequence[str] = (),
+    listener: Listener | None = None,
 ) -> str:
     """Start a driver that runs a recipe on Kubernetes, and return its name.
 
     The options are as in ``run``; ``cluster`` is ``k8s:FILE``, or a ``Cluster`` with that address and
     a number of workers. ``arguments`` are further ones of ``etl run``, such as ``--log-format=json``.
-    Environment variables are replaced here: the driver gets their values. Raises RecipeError if the recipe
-    names local data, and ClusterError if the driver cannot be started or one is running.
+    Environment variables are replaced here: the driver gets their values. ``listener`` follows the start of
+    the driver, which prints its own progress.
+
+    Raises RecipeError if the recipe names local data, and ClusterError if the driver cannot be started or one
+    is running.
     """
     cluster = Cluster(cluster) if isinstance(cluster, str) else cluster
     file = _cluster_file(cluster)
@@ -86,7 +92,7 @@ def submit(  # noqa: PLR0913 - the options of ``run``
     )  # JSON is YAML; the driver uses the account of its pod
     package.add(CLUSTER_KEY, CLUSTER_KEY, text.encode())
     return cluster_commands.start_driver(
-        file, package.arguments, package.contents, package.paths, cluster.report
+        file, package.arguments, package.contents, package.paths, listener_of(listener)
     )
 
 

@@ -6,8 +6,8 @@ from types import MappingProxyType
 
 from etl import schemas
 from etl.job.planner import OpenPlan
-from etl.job.progress import MAX_SHOWN, RunReport
 from etl.job.run_identity import RunIdentity
+from etl.job.run_report import MAX_SHOWN, RunReport
 from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.lineage_record import NO_COUNTS
 from etl.lake.quarantine import Quarantined

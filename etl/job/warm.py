@@ -11,18 +11,22 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 from typing import Any, Final
 
 from etl import pipelines
+from etl.compute.listener import Listener
 from etl.compute.local_cluster import start_in_process
+from etl.compute.print_listener import listener_of
 from etl.compute.worker_count import num_cores
 from etl.errors import ClusterError, nearest_names
 from etl.job.run import run
 from etl.kernels import cpu, jit
+from etl.kernels.compile_clock import CLOCK
 from etl.recipe.recipe import Recipe
 from etl.text import language_id, segmenters
 
@@ -72,6 +76,14 @@ _SEGMENTED: Final = [
 ]
 
 
+NUM_KERNELS: Final = 28
+"""The kernels that the runs call, counted once for all types that they are compiled for."""
+
+
+_Counts = tuple[tuple[int, int], list[str]]
+"""How many versions of kernels a process has compiled and loaded, and the names of their kernels."""
+
+
 @dataclass(frozen=True)
 class Warmed:
     """What `warm_kernels` did: the number of kernels compiled and of those that were in the cache."""
@@ -82,12 +94,10 @@ class Warmed:
     seconds: float
 
 
-def warm_kernels(
-    *, workers: int | None = None, progress: Callable[[int, int], None] | None = None
-) -> Warmed:
+def warm_kernels(*, workers: int | None = None, listener: Listener | None = None) -> Warmed:
     """Compile the kernels that are not in the cache, in ``workers`` processes (default: one per core).
 
-    ``progress`` is called with the parts of the work that are done, and their total number.
+    ``listener`` follows the kernels that are compiled. By default, a notebook shows them.
 
     Raises ClusterError if ``TOKENLAKE_CPU`` is not a known level, or if this machine cannot run its code.
     """
@@ -97,14 +107,35 @@ def warm_kernels(
     if segmenters.are_installed():
         runs.append(_SEGMENTED)
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers or num_cores(), context) as pool:
-        counts = []
-        for part in as_completed([pool.submit(_compile, run) for run in runs]):
-            counts.append(part.result())
-            if progress is not None:
-                progress(len(counts), len(runs))
+    names: SimpleQueue[str] = context.SimpleQueue()
+    listener = listener_of(listener)
+    listener.status("kernels    checking which are compiled")
+    with ProcessPoolExecutor(workers or num_cores(), context, _send_names, (names,)) as pool:
+        parts = [pool.submit(_compile, run) for run in runs]
+        for part in parts:
+            part.add_done_callback(lambda _: names.put(""))
+        _follow(parts, names, listener)
+    counts = [part.result()[0] for part in parts]
     compiled, loaded = (sum(column) for column in zip(*counts, strict=True))
     return Warmed(compiled, loaded, cpu.target(), time.monotonic() - started)
+
+
+def _follow(
+    parts: "Sequence[Future[_Counts]]", names: "SimpleQueue[str]", listener: Listener
+) -> None:
+    """Follow the kernels that are compiled until all parts are done: an empty name is the end of one."""
+    ready: set[str] = set()
+    for _ in parts:
+        while name := names.get():
+            if name not in ready:  # else another process compiles it
+                ready.add(name)
+                listener.compiling(name, len(ready), NUM_KERNELS)
+        ready.update(*(part.result()[1] for part in parts if part.done()))
+
+
+def _send_names(names: "SimpleQueue[str]") -> None:
+    """Send the names of kernels that this process compiles."""
+    CLOCK.follow(names.put)
 
 
 def _check_cpu() -> None:
@@ -118,7 +149,7 @@ def _check_cpu() -> None:
     raise ClusterError(f"TOKENLAKE_CPU is {name!r}: {what}", hint=hint)
 
 
-def _compile(stages: list[Any]) -> tuple[int, int]:
+def _compile(stages: list[Any]) -> _Counts:
     """Run stages on texts in two runs, so that the second one finds keys of the first; return the counts."""
     logging.getLogger("etl.kernels").setLevel(logging.ERROR)  # the caller shows the progress
     before = jit.count_kernels()
@@ -137,6 +168,6 @@ def _compile(stages: list[Any]) -> tuple[int, int]:
             ]
             lines = "".join(json.dumps(row) + "\n" for row in rows)
             (folder / f"input-{number}.jsonl").write_text(lines, "utf-8")
-            run(Recipe.load(folder / "recipe.yaml"), cluster=client)
+            run(Recipe.load(folder / "recipe.yaml"), cluster=client, listener=Listener())
     compiled, loaded = jit.count_kernels()
-    return compiled - before[0], loaded - before[1]
+    return (compiled - before[0], loaded - before[1]), jit.kernel_names()

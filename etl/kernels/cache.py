@@ -74,7 +74,7 @@ class KernelCache(FunctionCache):
         folders = locator.folders()
         self._cache_file = _CacheFiles([_CacheFile(str(folder), name, stamp) for folder in folders])
         lock = f"{name}.{sys.implementation.cache_tag}.lock"
-        self._kernel = name
+        self.name = name
         shipped = _CacheFile(str(locator.file.parent / "compiled"), name, stamp)
         self._shipped = shipped if runs_shipped() else None
         self._lock = CompileLock(folder / lock for folder in folders)
@@ -88,7 +88,7 @@ class KernelCache(FunctionCache):
         loaded = super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]
         if loaded is None and not self._is_compiling:
             self._is_compiling = True
-            CLOCK.begin(self._kernel)
+            CLOCK.begin(self.name)
             self._lock.acquire()
             # Another process may have saved it since.
             loaded = super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]
@@ -103,12 +103,12 @@ class KernelCache(FunctionCache):
         data = self._shipped.load((signature, (triple, SHIPPED, ""), code))
         return None if data is None else self._impl.rebuild(target_context, data)
 
-    def place(self) -> str:
-        """Return where machine code of this kernel is: ``shipped``, ``cached`` or ``missing``."""
+    def place(self) -> str | None:
+        """Return where this kernel's machine code is, ``shipped`` or ``cached``; None: it has none."""
         if self._shipped is not None and self._shipped.is_there():
             return "shipped"
         files: _CacheFiles = self._cache_file
-        return "cached" if files.is_there() else "missing"
+        return "cached" if files.is_there() else None
 
     def end(self) -> None:
         """Let other processes compile the kernel, if this one has."""

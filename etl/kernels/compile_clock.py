@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections.abc import Callable
 from typing import Final
 
 _LOG: Final = logging.getLogger(__name__)
@@ -28,6 +29,11 @@ class CompileClock:
         self._started = 0.0
         self._logged = -_LOG_SECONDS
         self._kernels = 0
+        self._follow: Callable[[str], None] | None = None
+
+    def follow(self, call: Callable[[str], None]) -> None:
+        """Call a function with the name of each kernel that is about to be compiled."""
+        self._follow = call
 
     def begin(self, name: str) -> None:
         """Begin to measure the compilation of a kernel, and log it every few seconds."""
@@ -36,6 +42,8 @@ class CompileClock:
             self._started = now
         self._depth += 1
         self._kernels += 1
+        if self._follow is not None:
+            self._follow(name)
         if now - self._logged >= _LOG_SECONDS:
             self._logged = now
             # A warning, since programs that do not configure logging show nothing less.

@@ -71,6 +71,7 @@ class _Kernel(LinkingKernel):
     def __init__(self, function: Any, **options: bool) -> None:
         super().__init__(function, **options)
         self._cache: Any = KernelCache(function)
+        self.name: str = self._cache.name
 
     @property
     def cache(self) -> KernelCache:
@@ -98,26 +99,32 @@ def _link(function: _Function, **options: bool) -> _Function:
 
 def count_kernels() -> tuple[int, int]:
     """Return how many versions of kernels this process has compiled, and loaded from the cache."""
-    stats = [kernel.stats for kernel in _imported_kernels()]
+    stats = [each.stats for each in _kernels()]
     compiled = sum(sum(each.cache_misses.values()) for each in stats)
     return compiled, sum(sum(each.cache_hits.values()) for each in stats)
 
 
-def find_kernels() -> dict[str, list[str]]:
-    """Return the names of all kernels by where their machine code is: ``shipped``, ``cached`` or ``missing``.
+def kernel_names() -> list[str]:
+    """Return the names of the kernels that this process has compiled or loaded."""
+    return [each.name for each in _kernels() if each.stats.cache_misses or each.stats.cache_hits]
 
-    A kernel whose machine code is there may still be compiled for types that are new.
+
+def find_kernels() -> dict[str, list[str]]:
+    """Return the names of kernels by where their machine code is: ``shipped`` or ``cached``.
+
+    A kernel whose machine code is there may still be compiled for other types.
     """
     package = import_module(__package__)
     for module in pkgutil.walk_packages(package.__path__, f"{__package__}."):
         import_module(module.name)
-    places: dict[str, list[str]] = {"shipped": [], "cached": [], "missing": []}
-    for each in _imported_kernels():
-        places[each.cache.place()].append(f"{each.__module__}.{each.py_func.__name__}")
-    return {place: sorted(names) for place, names in places.items()}
+    places: dict[str, list[str]] = {"shipped": [], "cached": []}
+    for each in _kernels():
+        if (place := each.cache.place()) is not None:
+            places[place].append(each.name)
+    return places
 
 
-def _imported_kernels() -> list["_Kernel"]:
+def _kernels() -> list[_Kernel]:
     modules = [module for name, module in sys.modules.items() if name.startswith(__package__)]
     values = {id(value): value for module in modules for value in vars(module).values()}
     return [value for value in values.values() if isinstance(value, _Kernel)]

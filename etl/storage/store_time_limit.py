@@ -7,12 +7,13 @@ costs 0.1 ms.
 """
 
 import io
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from inspect import iscoroutinefunction
 from typing import Any, TypeVar
@@ -23,6 +24,7 @@ from etl.storage.urls import is_local
 
 _BYTES_PER_SECOND = 1 << 20  # a store below this rate counts as down
 _FIRST_REPORT_SECONDS = 5.0  # the next ones follow after twice the time each
+_REPORT_SECONDS = 4.0  # between the reports of all threads
 
 _T = TypeVar("_T")
 
@@ -30,6 +32,16 @@ _T = TypeVar("_T")
 @dataclass
 class _Hook:
     report: Callable[[str, float], None] | None = None
+    reported: float = -math.inf
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def waiting(self, url: str, seconds: float) -> None:
+        """Report a wait unless one has just been reported: many threads may wait for a store."""
+        with self.lock:
+            now = time.monotonic()
+            if self.report is not None and now - self.reported >= _REPORT_SECONDS:
+                self.reported = now
+                self.report(endpoint_of(url), seconds)
 
 
 _hook = _Hook()  # threads start operations too, so that a context variable would not do
@@ -39,7 +51,8 @@ _hook = _Hook()  # threads start operations too, so that a context variable woul
 def reporting_waits(report: Callable[[str, float], None]) -> Iterator[None]:
     """Call ``report(endpoint, seconds)`` for operations that have waited 5, 10, 20 ... seconds.
 
-    It applies to all threads of the process until the context ends, and is called from these threads.
+    It applies to all threads of the process until the context ends, and is called from these threads, for
+    all of them at most once in 4 seconds.
     """
     before, _hook.report = _hook.report, report
     try:
@@ -87,8 +100,7 @@ def with_time_limit(url: str, operation: Callable[[], _T], limit: float) -> _T:
     while not _is_done(future, started + min(report_at, limit)):
         if report_at >= limit:
             raise _expired(url, limit)
-        if _hook.report is not None:
-            _hook.report(endpoint_of(url), report_at)
+        _hook.waiting(url, report_at)
         report_at *= 2
     try:
         return future.result()

@@ -12,14 +12,15 @@ from upath import UPath
 
 from etl.audit.lake_report import report
 from etl.audit.lake_status import lake_status
+from etl.compute.listener import Progress
 from etl.errors import TableError
-from etl.job.progress import Progress
 from etl.job.run import run
 from etl.lake import leases
 from etl.lake.leases import LIFETIME, hold_lease
 from etl.recipe.recipe import Recipe
 from tests.helpers.cli import etl
 from tests.helpers.lake_rows import rows
+from tests.helpers.listeners import Calls
 
 
 def test_a_lake_without_jobs_says_so_and_shows_its_last_run(made: Recipe) -> None:
@@ -76,7 +77,7 @@ def test_a_live_run_shows_its_plan_and_progress(
         assert job.bytes_per_second is not None
         assert job.step_ends is not None
 
-    assert run(recipe, cluster=client, on_progress=look).ok
+    assert run(recipe, cluster=client, listener=Calls(progress=look)).ok
     (text,) = seen
     assert f" on {socket.gethostname()}, process {os.getpid()}, started " in text
     assert "  documents  1/" in text

@@ -22,10 +22,11 @@ from etl import storage
 from etl.audit.duplicates.duplicate_report import duplicates
 from etl.cli import options
 from etl.cli.app import COMMANDS, app
-from etl.cli.progress_line import ProgressLine
+from etl.cli.progress_line import show_quarantined
 from etl.compute.certificates import make_certificates
+from etl.compute.listener import Progress
+from etl.compute.print_listener import PrintListener
 from etl.delta.table import Table
-from etl.job.progress import Progress
 from etl.job.run import run
 from etl.lake.quarantine import Quarantined
 from etl.loader import TokenDataset
@@ -652,21 +653,22 @@ class Terminal(io.StringIO):
 
 def test_progress_is_one_line_on_a_terminal() -> None:
     stream = Terminal()
-    with ProgressLine(stream) as line:
-        line.update(progress(1))
+    with PrintListener(stream) as line:
+        line.progress(progress(1))
         line.note("a note")
-        line.update(progress(3))
+        line.progress(progress(3))
     assert stream.getvalue().count("\r") == 2
-    assert [text.split("\r")[-1][:13] for text in stream.getvalue().split("\n")] == [
+    written = stream.getvalue().replace("\x1b[K", "")
+    assert [text.split("\r")[-1][:13] for text in written.split("\n")] == [
         "documents   1", "a note", "documents   3", "",
     ]  # fmt: skip
 
 
 def test_progress_is_a_line_every_few_seconds_elsewhere() -> None:
     stream = io.StringIO()
-    with ProgressLine(stream) as line:
+    with PrintListener(stream) as line:
         for done in (1, 2, 3):
-            line.update(progress(done))
+            line.progress(progress(done))
     first, last = stream.getvalue().splitlines()
     assert "1/3 splits" in first
     assert "3/3 splits" in last
@@ -675,7 +677,7 @@ def test_progress_is_a_line_every_few_seconds_elsewhere() -> None:
 
 def test_a_status_does_not_stay_on_a_terminal() -> None:
     stream = Terminal()
-    with ProgressLine(stream) as line:
+    with PrintListener(stream) as line:
         line.status("workers    starting")
         line.note("a note")
         line.status("workers    starting")
@@ -694,8 +696,8 @@ def test_units_that_fail_with_the_same_error_are_one_line() -> None:
         ]
     ]
     stream = io.StringIO()
-    with ProgressLine(stream) as lines:
-        lines.quarantined(notes)
+    with PrintListener(stream) as lines:
+        show_quarantined(lines, notes)
     assert stream.getvalue().splitlines() == [
         "quarantined documents file:///a: file:///a row 1: KeyError: 'x' (and 1 more like this)",
         "quarantined documents file:///b: damaged",

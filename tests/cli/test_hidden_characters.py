@@ -20,11 +20,11 @@ from upath import UPath
 from etl.audit.trace import trace
 from etl.cli.app import app
 from etl.cli.output import json_text
-from etl.cli.progress_line import JsonLines, ProgressLine, WaitingLines
+from etl.cli.progress_line import JsonLines, show_quarantined
+from etl.compute.print_listener import PrintListener
 from etl.errors import SourceError, nearest_names
 from etl.html.card import Card, cards_html
 from etl.html.grid import Grid
-from etl.job.print_progress import PrintProgress
 from etl.job.run import run
 from etl.lake.quarantine import Quarantined
 from etl.recipe.recipe import Recipe
@@ -89,13 +89,13 @@ def test_progress_and_errors_are_escaped(name: str, text: str) -> None:
     note = Quarantined("documents", f"file:///{name}", "", text, "")
     for kind in (io.StringIO, Terminal):
         stream = kind()
-        for lines in (ProgressLine(stream), JsonLines(stream)):
+        for lines in (PrintListener(stream), JsonLines(stream)):
             with lines:
                 lines.status(text)
                 lines.note(text)
-                lines.warn(name)
-                lines.quarantined([note])
-        WaitingLines(stream).write(name, 3.0)
+                lines.warning(name)
+                show_quarantined(lines, [note])
+                lines.waiting(name, 3.0)
         own = re.sub(r"\r|\x1b\[K", "", stream.getvalue())
         assert not any(map(is_hidden, own))
     error = SourceError(text, where=name, hint=nearest_names(name, [text, "a"]))
@@ -110,9 +110,12 @@ def test_pages_and_notebooks_use_the_same_characters(text: str) -> None:
     assert not any(map(is_hidden, html))
 
 
-def test_a_notebook_shows_a_status_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    PrintProgress().status(f"{EVIL}\n")
-    assert not any(is_hidden(c) or c == "\n" for c in capsys.readouterr().out)
+def test_a_notebook_shows_a_status_in_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ipykernel", sys)
+    PrintListener().status(f"{EVIL}\n")
+    assert not any(is_hidden(c) or c == "\n" for c in capsys.readouterr().out.strip("\r"))
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ import termios
 
 import pytest
 
-from etl.cli.progress_line import ProgressLine
-from etl.job.progress import Progress
+from etl.compute.listener import Progress
+from etl.compute.print_listener import PrintListener
 from etl.recipe.recipe import Recipe
 from tests.helpers.cli import ROOT, etl
 
@@ -84,9 +84,9 @@ def test_the_progress_leaves_out_what_does_not_fit(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    with ProgressLine(sys.stderr) as line:
-        line.update(Progress("documents", 1, 4, rows=3000, kept=2000, text_bytes=10, seconds=2.0))
-    (shown,) = re.findall(r"\r(.*?)\x1b\[K", capsys.readouterr().err)
+    with PrintListener(sys.stderr) as line:
+        line.progress(Progress("documents", 1, 4, rows=3000, kept=2000, text_bytes=10, seconds=2.0))
+    (shown,) = re.findall(r"\r\x1b\[K(.*)", capsys.readouterr().err)
     assert shown == "documents   1/4 splits  6s left  kept 2,000 of 3,000"
 
 

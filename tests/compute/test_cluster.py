@@ -19,12 +19,12 @@ from etl.compute.cluster import Cluster
 from etl.compute.cluster_request import ClusterRequest
 from etl.compute.connect import CLUSTERS, ClusterType, find_cluster_type
 from etl.compute.dask_tasks import map_unordered
-from etl.compute.missing_workers import reporting_missing_workers
 from etl.compute.worker_count import num_cores
 from etl.errors import ClusterError
 from etl.job.run import run
 from etl.recipe.recipe import Recipe
 from tests.helpers.cluster import cluster
+from tests.helpers.listeners import Calls
 from tests.helpers.ports import free_ports, wait_for_port
 
 
@@ -104,7 +104,7 @@ def test_a_new_type_of_cluster_needs_one_line(
         recipe,
         cluster=Cluster("inprocess://2"),
         time_limit=math.inf,
-        on_client=lambda client: threads.extend(client.nthreads().values()),
+        listener=Calls(connected=lambda client: threads.extend(client.nthreads().values())),
     )
     assert report.ok
     assert threads == [2]
@@ -173,16 +173,6 @@ def test_the_loss_of_the_scheduler_is_one_message(recipe: Recipe, tmp_path: Path
     assert job.returncode == 1
     assert "Traceback" not in errors
     assert "error: " + address + ": the scheduler was lost" in errors
-
-
-def test_a_scheduler_without_workers_is_reported() -> None:
-    lines: list[str] = []
-    client = Client(processes=False, n_workers=0, dashboard_address=":0")
-    with client, reporting_missing_workers(client, lines.append, patience=0.1):
-        deadline = time.monotonic() + 30
-        while not lines and time.monotonic() < deadline:
-            time.sleep(0.05)
-    assert lines[0].startswith("workers    none yet after")
 
 
 @pytest.mark.parametrize("workers", [0, -1, "many", 1.5])

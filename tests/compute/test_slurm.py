@@ -18,6 +18,7 @@ from etl.compute.slurm import SlurmFile, _new_cluster
 from etl.errors import ClusterError
 from etl.job.run import run
 from tests.helpers.lake_rows import rows
+from tests.helpers.listeners import Recorder
 from tests.helpers.recipes import MakeRecipe
 from tests.helpers.slurm import jobs, slurm, why_impossible
 
@@ -125,11 +126,10 @@ def _unfinished(configuration: Path) -> set[str]:
 def test_a_run_on_slurm_gives_the_result_of_a_local_one(
     queue: Path, file: Path, make_recipe: MakeRecipe, tmp_path: Path
 ) -> None:
-    reports: list[str] = []
-    cluster = Cluster(f"slurm:{file}", report=reports.append)
-    report = run(make_recipe(tmp_path / "lake"), cluster=cluster)
+    listener = Recorder()
+    report = run(make_recipe(tmp_path / "lake"), cluster=f"slurm:{file}", listener=listener)
     assert report.ok
-    assert reports[0] == "submitting 2 jobs to the partition batch"
+    assert "submitting 2 jobs to the partition batch" in listener.lines
     run(make_recipe(tmp_path / "local"), cluster=Cluster(workers=2))
     for table in ("documents", "duplicates", "tokens"):
         assert rows(tmp_path / "lake", table) == rows(tmp_path / "local", table)

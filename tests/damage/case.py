@@ -31,8 +31,8 @@ from typer.testing import Result
 from etl.delta.table import Table
 from etl.errors import TokenlakeError
 from etl.job.plan import UnitsToDo, make_plan
-from etl.job.progress import RunReport
 from etl.job.run import run
+from etl.job.run_report import RunReport
 from etl.job.shuffle import shuffle
 from etl.lake.table_specs import SPECS
 from etl.recipe.recipe import Recipe

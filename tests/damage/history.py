@@ -22,9 +22,9 @@ from distributed import Client
 from upath import UPath
 
 from etl import storage
+from etl.compute.listener import Progress
 from etl.delta.table import Table
 from etl.job import commit_policy
-from etl.job.progress import Progress
 from etl.job.run import run
 from etl.job.shuffle import shuffle
 from etl.lake import releases
@@ -34,6 +34,7 @@ from etl.maintenance.repair import repair
 from etl.maintenance.vacuum import vacuum
 from etl.recipe.recipe import Recipe
 from tests.helpers.corpus import prose, write_parquet
+from tests.helpers.listeners import Calls
 
 Record = dict[str, str | None]
 
@@ -99,7 +100,7 @@ def _make_complete(lakes: Lakes, client: Client) -> None:
         with pytest.MonkeyPatch.context() as patch:
             if increment == 1:  # a commit for each unit of work
                 patch.setattr(commit_policy, "_MOST_RESULTS", 1)
-            run(recipe, cluster=client, on_progress=kills.observe)
+            run(recipe, cluster=client, listener=Calls(progress=kills.observe))
         if increment == 1:
             shuffle(recipe.lake, cluster=client)
             _write_checkpoints(recipe)

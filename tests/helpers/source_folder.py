@@ -10,8 +10,8 @@ from distributed import Client
 from upath import UPath
 
 from etl.errors import TableError
-from etl.job.progress import RunReport
 from etl.job.run import run
+from etl.job.run_report import RunReport
 from etl.recipe.recipe import Recipe
 from tests.helpers.lake_rows import rows
 

@@ -13,8 +13,8 @@ from upath import UPath
 
 from etl.audit.verify.verify import verify
 from etl.job import read_step
-from etl.job.progress import RunReport
 from etl.job.run import run
+from etl.job.run_report import RunReport
 from etl.recipe.recipe import Recipe
 from tests.helpers.corpus import prose, write_parquet
 from tests.helpers.killed_runs import Outcome, end_run, outcome, start_run

@@ -22,6 +22,7 @@ from etl.maintenance.repair import repair
 from etl.recipe.recipe import Recipe
 from tests.helpers.corpus import records, write_jsonl, write_parquet
 from tests.helpers.damage import delete, paths
+from tests.helpers.listeners import Calls
 from tests.helpers.recipes import small_recipe
 
 
@@ -89,7 +90,7 @@ def test_nothing_is_written_without_a_lease(
 
     Path(place / "in" / "dangling.jsonl").symlink_to("nowhere")
     with pytest.raises(KeyboardInterrupt):
-        run(three, cluster=client, on_client=stop)
+        run(three, cluster=client, listener=Calls(connected=stop))
     assert not (place / "lake").exists(), "no lease was held when the client was connected"
 
     held: list[str] = []

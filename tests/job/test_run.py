@@ -15,6 +15,7 @@ from upath import UPath
 
 from etl import storage
 from etl.cli.commands.plan import lines
+from etl.compute.listener import Listener
 from etl.compute.worker_usage import UsageMeter
 from etl.delta.table import Table
 from etl.errors import MismatchError, RecipeError, SourceError, WriteError
@@ -181,7 +182,7 @@ def test_splits_of_cut_files_are_numbered_and_uncountable_files_are_left_out(
     ledgers = open_ledgers(recipe)
     plan = plan_work(recipe, ledgers)
     identity, counts = RunIdentity.of(recipe), Tally({})
-    with hold_cluster_job(identity.job, client, num_bytes=0) as job:
+    with hold_cluster_job(identity.job, client, num_bytes=0, listener=Listener()) as job:
         context = RunContext(
             job=job,
             planned=OpenPlan(plan, ledgers),

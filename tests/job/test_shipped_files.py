@@ -13,9 +13,9 @@ import pytest
 from distributed import Client
 
 from etl.compute.cluster import Cluster
+from etl.compute.listener import Progress
 from etl.delta.table import Table
 from etl.errors import ClusterError, MismatchError, RecipeError
-from etl.job.progress import Progress
 from etl.job.run import run
 from etl.job.shipped_files import OnWorker, ship_files
 from etl.job.tasks import ReadSplit
@@ -23,6 +23,7 @@ from etl.lake.commit_info import find_record
 from etl.recipe.recipe import Recipe
 from tests.helpers.corpus import prose, write_jsonl
 from tests.helpers.lake_rows import rows
+from tests.helpers.listeners import Calls
 from tests.helpers.remote_workers import RemoteCluster, remote_cluster
 
 PACKAGE = {
@@ -159,7 +160,7 @@ def test_a_worker_that_joins_late_gets_the_files_before_its_first_task(
     small = recipe.model_copy(
         update={"source": recipe.source.model_copy(update={"split_bytes": 1024})}
     )
-    report = run(small, cluster=Cluster(workers.address), on_progress=replace_workers)
+    report = run(small, cluster=Cluster(workers.address), listener=Calls(progress=replace_workers))
     assert report.ok, report.quarantined
     assert report.rows == 40
     assert replaced
@@ -206,7 +207,7 @@ def test_code_that_changes_during_a_run_does_not_change_its_result(
     def change(_progress: Progress) -> None:
         code.write_text("def f(document):\n    return False\n")
 
-    report = run(recipe, cluster=client, on_progress=change)
+    report = run(recipe, cluster=client, listener=Calls(progress=change))
     assert report.ok
     assert (report.rows, report.kept) == (40, 40)
     record = find_record(Table.open(recipe.table_url("documents")))
@@ -225,7 +226,7 @@ def test_code_that_changes_before_it_is_copied_stops_the_run(
         code.write_text("def f(document):\n    return False\n")
 
     with pytest.raises(RecipeError, match="has changed since the run started"):
-        run(recipe, cluster=client, on_client=change)
+        run(recipe, cluster=client, listener=Calls(connected=change))
     assert not (tmp_path / "lake" / "documents").exists()
     assert run(recipe, cluster=client).rejected == {"python.f": 40}
 
@@ -290,7 +291,7 @@ def test_a_worker_that_cannot_run_the_code_stops_the_run_and_quarantines_nothing
                     os.kill(pid, signal.SIGKILL)
 
         with pytest.raises(ClusterError, match="cannot run the recipe.*'not_there'"):
-            run(recipe, cluster=client, on_progress=replace_worker)
+            run(recipe, cluster=client, listener=Calls(progress=replace_worker))
         assert not (tmp_path / "lake" / "quarantine").exists()
         mark.unlink()
         assert run(recipe, cluster=client).ok

@@ -21,10 +21,10 @@ from etl.audit.lake_report import report
 from etl.audit.lineage_graph import graph, history
 from etl.audit.trace import trace
 from etl.audit.verify.verify import verify
+from etl.compute.listener import Progress
 from etl.delta.table import Table
 from etl.errors import DamagedLogError, MismatchError, TableError
 from etl.job.bucket_files import write_list
-from etl.job.progress import Progress
 from etl.job.run import run
 from etl.job.shuffle import ShuffleReport, ShuffleSettings, shuffle
 from etl.job.shuffle_tasks import SortBucket, SplitFiles
@@ -45,6 +45,7 @@ from tests.helpers.cli import etl
 from tests.helpers.corpus import records, write_parquet
 from tests.helpers.damage import commit_damage
 from tests.helpers.lakes import make_sound_lake, with_copied_input, with_copied_lake
+from tests.helpers.listeners import Calls
 from tests.helpers.paths import NewPlace, at
 from tests.helpers.shuffled_lakes import (
     Address,
@@ -289,11 +290,13 @@ def test_an_interrupted_shuffle_does_only_the_rest(client: Client, place: UPath)
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        shuffle(str(place), settings=TINY_BUCKETS, cluster=client, on_progress=interrupt)
+        shuffle(
+            str(place), settings=TINY_BUCKETS, cluster=client, listener=Calls(progress=interrupt)
+        )
     rest = _lose_a_note(client, place, buckets=done[14].total)
     add_tokens(str(place), {"s3://in/late": [3] * 10})
     report = shuffle(
-        str(place), cluster=client, on_progress=done.append
+        str(place), cluster=client, listener=Calls(progress=done.append)
     )  # other buckets by default
     # First the rest of the interrupted part, then both passes over the late file.
     assert [progress.total for progress in done[15:]] == [rest] * rest + [1, 1]
@@ -316,9 +319,9 @@ def test_an_interrupted_rebuild_continues(client: Client, place: UPath) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        shuffle(str(place), settings=again, cluster=client, on_progress=interrupt)
+        shuffle(str(place), settings=again, cluster=client, listener=Calls(progress=interrupt))
     rest = _lose_a_note(client, place, buckets=done[14].total)
-    shuffle(str(place), settings=again, cluster=client, on_progress=done.append)
+    shuffle(str(place), settings=again, cluster=client, listener=Calls(progress=done.append))
     assert [progress.total for progress in done[15:]] == [rest] * rest
     assert shuffled_rows(str(place)) == by_key(SMALL, seed=5)
 
@@ -334,7 +337,7 @@ def test_a_shuffle_ends_if_rows_are_dropped_meanwhile(client: Client, place: UPa
                 start_lake_epoch(lake, {}, lambda table, *_: job.record_on(table, epoch))
 
     with pytest.raises(MismatchError, match="dropped or rebuilt rows"):
-        shuffle(str(place), settings=TINY_BUCKETS, cluster=client, on_progress=start)
+        shuffle(str(place), settings=TINY_BUCKETS, cluster=client, listener=Calls(progress=start))
     assert shuffled(place, client).rows == 48
 
 
@@ -516,7 +519,9 @@ def test_a_vacuum_removes_what_a_killed_shuffle_has_left(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        shuffle(str(place), settings=TINY_BUCKETS, cluster=client, on_progress=interrupt)
+        shuffle(
+            str(place), settings=TINY_BUCKETS, cluster=client, listener=Calls(progress=interrupt)
+        )
     done = vacuum.vacuum(str(place), retain=timedelta(0), delete=True)
     assert any(file.table == "scratch" for file in done.files)
     assert list(storage.walk_files(str(place / "scratch"))) == []

@@ -7,15 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from upath import UPath
 
-from etl.cli.progress_line import line
 from etl.compute import unit_log
+from etl.compute.listener import Progress
+from etl.compute.print_listener import progress_line
 from etl.job import step_progress, tasks
-from etl.job.progress import Progress
 from etl.job.run import run
+from etl.job.step_progress import add_unit
 from etl.lake.work_units import WorkResult
 from etl.recipe.recipe import Recipe
 from tests.helpers.cluster import cluster
 from tests.helpers.corpus import records, write_parquet
+from tests.helpers.listeners import Calls
 
 
 def test_documents_of_a_running_split_are_reported(
@@ -33,7 +35,7 @@ def test_documents_of_a_running_split_are_reported(
     )
     seen: list[Progress] = []
     with cluster() as client:  # its worker has the changed constants
-        report = run(recipe, cluster=client, on_progress=seen.append)
+        report = run(recipe, cluster=client, listener=Calls(progress=seen.append))
     running = [each for each in seen if each.done == 0 and each.rows]
     assert running, "one split, and no progress before its end"
     rows = [each.rows for each in seen]
@@ -76,7 +78,7 @@ def test_the_time_left_is_that_of_the_simulated_rest(
     for clock, size in sorted(ends):
         costs = {"read": per_byte * size / 3, "write": per_byte * size * 2 / 3}
         result = WorkResult(key="", source="", rows=1, costs=costs, compile_seconds=compiled)
-        progress = progress.after(result, num_bytes=size, workers=workers)
+        progress = add_unit(progress, result, num_bytes=size, workers=workers)
         progress, compiled = replace(progress, seconds=clock), 0.0
         left, whole = progress.seconds_left, per_byte * sum(sizes)
         if progress.done == progress.total:
@@ -91,11 +93,10 @@ def test_the_time_left_is_that_of_the_simulated_rest(
 def test_no_time_left_is_shown_after_a_tiny_unit() -> None:
     """Its share of the bytes says nothing: opening a file of 10 bytes takes as long as one of a megabyte."""
     tiny = WorkResult(key="", source="", rows=1, costs={"read": 0.02})
-    progress = Progress("documents", 0, 10_000, total_bytes=10**12).after(
-        tiny, num_bytes=10, workers=4
-    )
+    start = Progress("documents", 0, 10_000, total_bytes=10**12)
+    progress = add_unit(start, tiny, num_bytes=10, workers=4)
     assert progress.seconds_left is None
-    assert " left" not in line(progress)
+    assert " left" not in progress_line(progress)
     large = WorkResult(key="", source="", rows=1, costs={"read": 4.0})
-    progress = progress.after(large, num_bytes=10**8, workers=4)
+    progress = add_unit(progress, large, num_bytes=10**8, workers=4)
     assert progress.seconds_left == pytest.approx(9_999 * 4.02 / 4, rel=0.01)

@@ -11,14 +11,15 @@ import pyarrow as pa
 import pytest
 from distributed import Client, LocalCluster
 
+from etl.compute import missing_workers
 from etl.compute.library_versions import library_versions
-from etl.compute.missing_workers import reporting_missing_workers
+from etl.compute.listener import Progress
 from etl.errors import ClusterError
-from etl.job.progress import Progress
 from etl.job.run import run
 from etl.lake.quarantine import Quarantine
 from etl.recipe.recipe import Recipe
 from tests.helpers.cli import ROOT
+from tests.helpers.listeners import Calls
 
 
 class Workers:
@@ -119,7 +120,7 @@ def test_a_late_worker_of_another_version_stops_the_run_and_quarantines_nothing(
             workers.start(other_pyarrow(tmp_path))
 
     with pytest.raises(ClusterError, match="1\\.2\\.3"):
-        run(recipe, cluster=client, on_progress=replace_worker)
+        run(recipe, cluster=client, listener=Calls(progress=replace_worker))
     assert replaced
     assert Quarantine(str(recipe.lake)).notes() == []
     workers.stop()
@@ -129,7 +130,11 @@ def test_a_late_worker_of_another_version_stops_the_run_and_quarantines_nothing(
 
 @pytest.mark.slow
 def test_a_late_worker_without_the_package_is_reported_and_the_run_waits_for_another(
-    client: Client, workers: Workers, recipe: Recipe, tmp_path: Path
+    client: Client,
+    workers: Workers,
+    recipe: Recipe,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Dask ends a worker that cannot read the message with its first task.
     workers.start()
@@ -148,7 +153,7 @@ def test_a_late_worker_without_the_package_is_reported_and_the_run_waits_for_ano
             reported.append(line)
             workers.start()
 
-    with reporting_missing_workers(client, report, patience=4.0):
-        assert run(recipe, cluster=client, on_progress=replace_worker).ok
+    monkeypatch.setattr(missing_workers, "_PATIENCE", 4.0)
+    assert run(recipe, cluster=client, listener=Calls(note=report, progress=replace_worker)).ok
     assert "s after it joined: see its log" in reported[0]
     assert Quarantine(str(recipe.lake)).notes() == []

@@ -18,6 +18,7 @@ from etl.compute.kubernetes import dask_cluster
 from etl.errors import ClusterError
 from tests.helpers.kubernetes_api import KubernetesApi, event, kubernetes_api, now, pod
 from tests.helpers.kubernetes_operator import Operator, operator
+from tests.helpers.listeners import Calls, Recorder
 from tests.helpers.ports import free_ports
 
 pytest.importorskip("kr8s", reason="it is in the extra k8s")
@@ -55,8 +56,8 @@ def connect(**options: Any) -> Cluster:
 
 
 def test_a_run_creates_the_cluster_and_deletes_it(api: KubernetesApi, dask: Operator) -> None:
-    lines: list[str] = []
-    with connect(report=lines.append).connect() as client:
+    listener = Recorder()
+    with connect().connect(listener=listener) as client:
         assert client.submit(sum, [1, 2]).result() == 3
         names = [worker["name"] for worker in client.scheduler_info()["workers"].values()]
         assert names == ["tokenlake-default-worker-0"]
@@ -64,8 +65,8 @@ def test_a_run_creates_the_cluster_and_deletes_it(api: KubernetesApi, dask: Oper
         assert client.dashboard_link.startswith("http://127.0.0.1:")
     assert left(api) == []
     assert api.names("secrets") == ["tokenlake-tls"], "the certificates serve the next run, too"
-    assert "cluster    tokenlake created in namespace tokenlake" in lines
-    assert lines[-1] == "cluster    tokenlake deleted"
+    assert "cluster    tokenlake created in namespace tokenlake" in listener.lines
+    assert listener.lines[-1] == "cluster    tokenlake deleted"
 
 
 def test_the_verbs_of_a_run_are_those_of_the_roles(api: KubernetesApi, dask: Operator) -> None:
@@ -230,7 +231,7 @@ def test_workers_that_start_outweigh_those_that_cannot(api: KubernetesApi) -> No
 
     from etl.compute.kubernetes import cluster_commands
 
-    cluster_commands.start("cluster.yaml", None, report)
+    cluster_commands.start("cluster.yaml", None, Calls(note=report))
     assert any("exceeded quota" in line for line in shown)
 
 

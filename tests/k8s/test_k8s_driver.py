@@ -19,12 +19,13 @@ from etl.cli.app import app
 from etl.cli.progress_line import JsonLines
 from etl.compute.kubernetes import cluster_commands, dask_cluster, driver_job
 from etl.compute.kubernetes.cluster_file import ClusterFile
+from etl.compute.listener import Progress
 from etl.errors import RecipeError, TokenlakeError
-from etl.job.progress import Progress
 from etl.job.submit import pack
 from etl.lake.quarantine import Quarantined
 from etl.recipe.recipe import Recipe
 from tests.helpers.kubernetes_api import KubernetesApi, kubernetes_api, pod
+from tests.helpers.listeners import Recorder
 from tests.helpers.manifests import validate
 
 pytest.importorskip("kr8s", reason="it is in the extra k8s")
@@ -178,17 +179,18 @@ def test_the_driver_receives_every_option(api: KubernetesApi) -> None:
 
 @pytest.mark.parametrize("recipe", ["recipe.yaml", Path("recipe.yaml"), "demo"])
 def test_python_submits_what_it_runs(recipe: str | Path, api: KubernetesApi, folder: Path) -> None:
-    shown: list[str] = []
+    listener = Recorder()
     name = library.submit(
         recipe,
-        cluster=library.Cluster("k8s:cluster.yaml", workers=2, report=shown.append),
+        cluster=library.Cluster("k8s:cluster.yaml", workers=2),
+        listener=listener,
         settings=["lake=s3://bucket/other", "seed=3"],
         share=0.01,
         rebuild=True,
         time_limit=math.inf,
     )
     assert name == "tokenlake-driver"
-    assert shown
+    assert listener.lines
     run, sent, *rest = arguments(api)
     assert run == "run"
     assert {"--lake=s3://bucket/other", "--workers=2", "--share=0.01", "--rebuild"} <= {*rest}
@@ -370,9 +372,9 @@ def test_lines_for_collectors_are_json() -> None:
     stream = io.StringIO()
     with JsonLines(stream) as lines:
         for done in range(3):
-            lines.update(Progress("documents", done, 2, rows=5))
+            lines.progress(Progress("documents", done, 2, rows=5))
         lines.note("dashboard  http://x")
-        lines.warn("interrupted")
+        lines.warning("interrupted")
         lines.waiting("https://s3", 5.01)
         lines.quarantined([Quarantined("documents", "s3://b/x", "", "damaged", "now")])
     events = [json.loads(line) for line in stream.getvalue().splitlines()]

@@ -10,8 +10,11 @@ from etl import storage
 from etl.delta.delta_rs import open_external
 from etl.delta.table import Table
 from etl.errors import StorageError, TableError
+from etl.job.run import run
+from etl.recipe.recipe import Recipe
 from etl.storage import store_time_limit
 from tests.helpers.cli import start
+from tests.helpers.listeners import Recorder
 from tests.helpers.s3_proxy import always, faulty
 from tests.helpers.s3_server import new_environment
 from tests.helpers.silent_server import silent_server
@@ -28,6 +31,7 @@ def endpoint(request, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         new_environment(endpoint, monkeypatch)
         monkeypatch.setenv("TOKENLAKE_STORE_TIMEOUT", "1")
         monkeypatch.setattr(store_time_limit, "_FIRST_REPORT_SECONDS", 0.2)
+        monkeypatch.setattr(store_time_limit, "_REPORT_SECONDS", 0.0)
         yield endpoint
 
 
@@ -77,6 +81,17 @@ def test_every_operation_names_the_endpoint_and_the_variable(
         operation()
     assert endpoint in str(error.value)
     assert reports[:2] == [(endpoint, 0.2), (endpoint, 0.4)]
+
+
+def test_a_run_in_python_says_what_it_waits_for(endpoint: str, tmp_path: Path) -> None:
+    listener = Recorder()
+    recipe = Recipe(
+        name="a", source={"path": "s3://bucket/raw"}, lake=str(tmp_path / "lake"), stages=[]
+    )
+    with pytest.raises(StorageError, match="did not answer"):
+        run(recipe, listener=listener)
+    waits = [line for line in listener.lines if line.startswith(f"waiting for {endpoint}: no ans")]
+    assert waits
 
 
 def test_delta_rs_has_the_same_limit(endpoint: str) -> None:

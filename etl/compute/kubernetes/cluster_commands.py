@@ -1,15 +1,15 @@
 """What the commands do with a cluster file: start, show and delete the cluster; logs; the dashboard."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 
-from etl.compute.cluster_request import ignore
 from etl.compute.kubernetes.api import Api
 from etl.compute.kubernetes.cluster_file import SCHEME, ClusterFile
 from etl.compute.kubernetes.dask_cluster import DASHBOARD_PORT, DaskCluster, Status
 from etl.compute.kubernetes.driver_job import Driver, DriverStatus
 from etl.compute.kubernetes.pod_problems import is_ready
+from etl.compute.listener import Listener
 from etl.errors import ClusterError
 
 
@@ -23,14 +23,14 @@ class ClusterState:
     driver: DriverStatus | None
 
 
-def start(file: str, workers: int | None, report: Callable[[str], None]) -> None:
+def start(file: str, workers: int | None, listener: Listener) -> None:
     """Start the cluster of a file, or add workers to it, and wait until its scheduler is ready.
 
     Raises ClusterError with the reason if it cannot start; a cluster that was created for nothing is deleted.
     """
     settings = _load(file).with_workers(workers)
     with _connect(settings) as api:
-        cluster = DaskCluster(api, settings, report)
+        cluster = DaskCluster(api, settings, listener)
         existed = cluster.exists()
         try:
             cluster.create(settings.sizes(None))
@@ -43,11 +43,11 @@ def start(file: str, workers: int | None, report: Callable[[str], None]) -> None
             raise
 
 
-def stop(file: str, report: Callable[[str], None]) -> None:
+def stop(file: str, listener: Listener) -> None:
     """Delete the cluster of a file, if it exists."""
     settings = _load(file)
     with _connect(settings) as api:
-        DaskCluster(api, settings, report).delete()
+        DaskCluster(api, settings, listener).delete()
 
 
 def state(file: str) -> ClusterState:
@@ -57,7 +57,7 @@ def state(file: str) -> ClusterState:
         return ClusterState(
             name=settings.name,
             namespace=settings.namespace,
-            cluster=DaskCluster(api, settings, ignore).status(),
+            cluster=DaskCluster(api, settings, Listener()).status(),
             driver=Driver(api, settings).status(),
         )
 
@@ -74,14 +74,14 @@ def start_driver(
     arguments: Sequence[str],
     contents: Mapping[str, bytes],
     paths: Mapping[str, str],
-    report: Callable[[str], None],
+    listener: Listener,
 ) -> str:
     """Start the driver of a recipe and return its name; see ``Driver.start``."""
     with _connect(settings) as api:
-        cluster = DaskCluster(api, settings, report)
+        cluster = DaskCluster(api, settings, listener)
         cluster.exists()  # raises if Dask's operator is not installed
         cluster.ensure_certificates()
-        return Driver(api, settings).start(arguments, contents, paths, report)
+        return Driver(api, settings).start(arguments, contents, paths, listener)
 
 
 @contextmanager
@@ -89,7 +89,7 @@ def dashboard(file: str, port: int) -> Iterator[str]:
     """Forward the dashboard of a running cluster to a port of this machine; yields its URL."""
     settings = _load(file)
     with _connect(settings) as api:
-        cluster = DaskCluster(api, settings, ignore)
+        cluster = DaskCluster(api, settings, Listener())
         if not cluster.exists():
             raise ClusterError(
                 f"the cluster {settings.name} is not running",

@@ -47,7 +47,7 @@ def connect_to_kubernetes(address: str | None, request: ClusterRequest) -> Itera
     sizes = settings.sizes(request.planned_bytes)
     with (
         Api.connect(settings.namespace, settings.context) as api,
-        created_cluster(DaskCluster(api, settings, request.report), sizes) as cluster,
+        created_cluster(DaskCluster(api, settings, request.listener), sizes) as cluster,
     ):
         pod = cluster.wait_for_scheduler()
         security = request.security or cluster.security()

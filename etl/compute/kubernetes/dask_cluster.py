@@ -24,6 +24,7 @@ from etl.compute.kubernetes.pod_problems import (
     state_of,
 )
 from etl.compute.kubernetes.resources import Resource
+from etl.compute.listener import Listener
 from etl.errors import ClusterError
 
 SCHEDULER_PORT: Final = 8786
@@ -48,8 +49,6 @@ _NEEDS: Final = {
 """The permissions that a cluster needs, as in k8s/base/roles.yaml. Without one, nothing is created."""
 _NEEDS_OUTSIDE: Final = {"secrets": "get create", "pods/portforward": "get"}
 
-Report = Callable[[str], None]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Status:
@@ -65,10 +64,10 @@ class Status:
 class DaskCluster:
     """The cluster of a cluster file, whether it exists or not."""
 
-    def __init__(self, api: Api, settings: ClusterFile, report: Report) -> None:
+    def __init__(self, api: Api, settings: ClusterFile, listener: Listener) -> None:
         self._api = api
         self._settings = settings
-        self._report = report
+        self._listener = listener
         self._name = settings.name
         self._where = f"cluster {settings.name} in namespace {settings.namespace}"
         self._names = re.compile(rf"{settings.name}(-(scheduler|default|spot|high-memory)(-.*)?)?")
@@ -97,9 +96,11 @@ class DaskCluster:
             raise ClusterError("the cluster is being deleted", where=self._where, hint="run again")
         self._created = found["metadata"]["creationTimestamp"]
         if created is None:
-            self._report(f"cluster    {self._name} is up in namespace {self._settings.namespace}")
+            self._listener.note(
+                f"cluster    {self._name} is up in namespace {self._settings.namespace}"
+            )
         if (image := _image_of(found)) != self._settings.image:
-            self._report(f"warning: the cluster runs {image}, not {self._settings.image}")
+            self._listener.warning(f"the cluster runs {image}, not {self._settings.image}")
         self._add_workers("default", sizes["default"])
         for group in sizes:
             if group != "default":
@@ -110,7 +111,9 @@ class DaskCluster:
         self.ensure_certificates()
         created = self._api.create(resources.dask_cluster(self._settings, workers, run=run))
         if created is not None:
-            self._report(f"cluster    {self._name} created in namespace {self._settings.namespace}")
+            self._listener.note(
+                f"cluster    {self._name} created in namespace {self._settings.namespace}"
+            )
         return created
 
     def add_group(self, group: str, workers: int) -> None:
@@ -131,7 +134,7 @@ class DaskCluster:
         name = f"{self._name}-{group}"
         found = self._api.get("DaskWorkerGroup", name)
         if found is not None and found["spec"]["worker"]["replicas"] < workers:
-            self._report(f"workers    {name}: {workers}")
+            self._listener.note(f"workers    {name}: {workers}")
             self._api.patch("DaskWorkerGroup", name, {"spec": {"worker": {"replicas": workers}}})
 
     def wait_for_scheduler(self) -> str:
@@ -140,7 +143,7 @@ class DaskCluster:
         Raises ClusterError with the reason if it cannot start.
         """
         started = time.monotonic()
-        waiting = _Waiting(self._report)
+        waiting = _Waiting(self._listener)
         while True:
             pods = self._pods(component="scheduler")
             for pod in pods:
@@ -165,7 +168,7 @@ class DaskCluster:
         Raises ClusterError with the reason if no worker can start.
         """
         started = time.monotonic()
-        waiting = _Waiting(self._report)
+        waiting = _Waiting(self._listener)
         while not has_worker(pods := self._pods(component="worker")):
             seconds = time.monotonic() - started
             self._check("worker", pods, seconds)
@@ -216,7 +219,7 @@ class DaskCluster:
             if group["spec"].get("cluster") == self._name:
                 self._api.delete("DaskWorkerGroup", group["metadata"]["name"])
         self._api.delete("DaskCluster", self._name)
-        self._report(f"cluster    {self._name} deleted")
+        self._listener.note(f"cluster    {self._name} deleted")
         self._await_end(also_resource=False)
 
     def _await_end(self, *, also_resource: bool = True) -> None:
@@ -224,7 +227,7 @@ class DaskCluster:
 
         Its resource costs nothing, and ends when the operator has finished what it is doing.
         """
-        waiting = _Waiting(self._report)
+        waiting = _Waiting(self._listener)
         started = time.monotonic()
         while (seconds := time.monotonic() - started) < _END_SECONDS:
             found = self._find()
@@ -285,7 +288,7 @@ class DaskCluster:
         with tempfile.TemporaryDirectory(prefix="tokenlake-tls-") as folder:
             certificates.make_certificates(folder)
             self._api.create(resources.tls_secret(self._settings, Path(folder)))
-        self._report(f"secret     {resources.TLS_SECRET} created")
+        self._listener.note(f"secret     {resources.TLS_SECRET} created")
 
     def _find(self) -> Resource | None:
         return self._api.get("DaskCluster", self._name)
@@ -301,8 +304,8 @@ class DaskCluster:
 class _Waiting:
     """Reports what is awaited: when it changes, and every ten seconds."""
 
-    def __init__(self, report: Report) -> None:
-        self._report = report
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
         self._last: tuple[str, float] = ("", 0.0)
 
     def for_(self, what: str, state: str, seconds: float, note: str) -> None:
@@ -310,7 +313,7 @@ class _Waiting:
         last, reported = self._last
         if text != last or seconds - reported >= 10:
             self._last = text, seconds
-            self._report(f"waiting    {what} {text} ({seconds:.0f}s)")
+            self._listener.note(f"waiting    {what} {text} ({seconds:.0f}s)")
 
 
 def _has_certificates() -> bool:

@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,6 +11,7 @@ from etl.compute.kubernetes.api import Api
 from etl.compute.kubernetes.cluster_file import ClusterFile
 from etl.compute.kubernetes.pod_problems import find_problems, state_of
 from etl.compute.kubernetes.resources import Resource
+from etl.compute.listener import Listener
 from etl.errors import ClusterError
 
 _POLL_SECONDS: Final = 1.0
@@ -48,7 +49,7 @@ class Driver:
         arguments: Sequence[str],
         contents: Mapping[str, bytes],
         paths: Mapping[str, str],
-        report: Callable[[str], None],
+        listener: Listener,
     ) -> str:
         """Start the Job with the files of a recipe and return its name; a Job that has ended is replaced.
 
@@ -66,7 +67,7 @@ class Driver:
         if found is not None:
             if _condition(found) is None:
                 raise self._running()
-            self._delete(report)
+            self._delete(listener)
         recipe = resources.recipe_map(self._settings, contents)
         self._api.delete("ConfigMap", recipe["metadata"]["name"])
         self._api.create(recipe)
@@ -129,9 +130,9 @@ class Driver:
                 return
             time.sleep(_POLL_SECONDS)
 
-    def _delete(self, report: Callable[[str], None]) -> None:
+    def _delete(self, listener: Listener) -> None:
         """Delete a Job that has ended, and wait until it is gone."""
-        report(f"driver     the Job {self._name} has ended and is replaced")
+        listener.note(f"driver     the Job {self._name} has ended and is replaced")
         self._api.delete("Job", self._name)
         end = time.monotonic() + _END_SECONDS
         while self._find() is not None and time.monotonic() < end:
