@@ -15,8 +15,8 @@ _ENOUGH: Final = 0.05  # of the bytes, on which an estimate of the rest is based
 class Progress:
     """The progress of a step: units of work done, and documents and bytes of text.
 
-    ``done_bytes`` and ``total_bytes`` are those of the files that the step reads. They and the documents
-    include about what workers have done of the units that they run. ``failed`` units are quarantined. Of the
+    ``done_bytes`` and ``total_bytes`` count the files that the step reads. Bytes and documents include an
+    estimate for the units that workers are processing. ``failed`` units are quarantined. Of the
     ``seconds``, kernels were compiled for ``compile_seconds``, on average of the workers, which worked for
     ``busy_seconds`` together on the ``done_bytes``.
     """
@@ -72,8 +72,8 @@ class Progress:
 class Listener:
     """Follows a run, a shuffle, the start of a cluster or the compilation of kernels.
 
-    All methods do nothing, or call a simpler one: a subclass overrides what it needs. They may be called in
-    another thread. An error that one raises in the thread of the run ends the run.
+    All methods do nothing, or call a simpler one: a subclass overrides what it needs. Methods may be called
+    in another thread. An error that a method raises in the thread of the run ends the run.
 
     >>> class Lines(Listener):
     ...     def status(self, text: str) -> None:

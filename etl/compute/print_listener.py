@@ -95,7 +95,7 @@ class PrintListener(Listener):
 
 
 def listener_of(listener: Listener | None) -> Listener:
-    """Return a listener as it is; None is one that prints in a notebook, and else does nothing."""
+    """Return a listener as it is; for None, print in a notebook and else do nothing."""
     if listener is not None:
         return listener
     return PrintListener() if _is_notebook() else Listener()

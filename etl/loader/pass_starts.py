@@ -195,8 +195,8 @@ class Passes:
         # A loader that resumes continues after the steps of all its workers, which each must know: its own
         # turn depends on them.
         total = 0 if resumed is None else self._exchange_steps(worker, resumed.steps)
-        # One reader decides. The position moves when it publishes its decision, so a second one that decided
-        # for itself could read the moved position and begin elsewhere.
+        # One reader decides. The position moves when it publishes its decision, so a second reader that
+        # decided for itself could read the moved position and begin elsewhere.
         if worker.id == 0:
             if resumed is None:
                 start, is_next_epoch = self._next_start(planned), False

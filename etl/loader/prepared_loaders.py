@@ -46,7 +46,7 @@ class Prepared:
     rank: Rank  # of the samples that this process reads
     batch_size: int  # rows of a batch of the inner DataLoader
     multiple: int  # batches of an epoch are a multiple of this
-    before: int = 0  # samples of other ranks in each step, before those of this one
+    before: int = 0  # samples of other ranks in each step, before this rank's
     after: int = 0
     dispatched: Dispatched | None = None
 
@@ -79,8 +79,8 @@ class Collation(NamedTuple):
 def find_collation() -> Collation:
     """Return how the DataLoader that is now starting to read samples, or a worker, collates them.
 
-    A forked worker still has the frames of the loader below its own. Without a DataLoader, or in one that
-    takes samples as they are, each sample is a step.
+    A forked worker still has the frames of the loader below its own. Without a DataLoader, or if it takes
+    samples as they are, each sample is a step.
 
     >>> find_collation()
     Collation(batch_size=1, drop_last=False)

@@ -71,7 +71,7 @@ def replay(
 ) -> Replay:
     """Return the batch of this rank ``step`` steps after the dataset's state (before it, if negative).
 
-    The batch size is by default the one that the state records of the loader. ``tokenizer`` is the URL of a
+    The default batch size is the loader's, as the state records it. ``tokenizer`` is the URL of a
     tokenizer.json that decodes the text. Raises LoaderError if the loader had no such batch, or if the
     tokenizer is not the one of the table.
     """

@@ -107,7 +107,7 @@ class _Evaluation:
 
 @lru_cache
 def _polars_process() -> int:
-    """Return the process that has used Polars first: this one, or the one that it was forked from."""
+    """Return the process that has used Polars first: this process, or the process that it was forked from."""
     return os.getpid()
 
 

@@ -87,7 +87,7 @@ class OpenView:
     ) -> AbstractContextManager[Reader]:
         """Return a reader of an epoch's batches with the prefixes and columns of the view.
 
-        ``samples_before`` are those of all earlier epochs.
+        ``samples_before`` counts the samples of all earlier epochs.
         """
         if self.rows is None or not (self.columns or self.prefix):
             return open_plain(batch_format)

@@ -1,6 +1,6 @@
 """Turn the prefixes of a view in batches into ordinary tokens without a loss, or remove them.
 
-In the stream of tokens, those of a prefix are negative, -1 - id, so that windows carry the mark with them.
+In the stream of tokens, a prefix has negative numbers, -1 - id, so that windows carry the mark with them.
 
 Shape suffixes: B rows of a batch, S tokens of a window.
 """
