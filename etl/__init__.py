@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from etl.audit.verify.verify import verify
     from etl.compute.certificates import make_certificates
     from etl.compute.cluster import Cluster
-    from etl.dataframe import apply, read, read_table, write
+    from etl.dataframe import read, read_table, write
     from etl.delta.table import Table
     from etl.errors import TokenlakeError
     from etl.exports.documents import export_documents
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from etl.maintenance.optimize import optimize
     from etl.maintenance.repair import repair
     from etl.maintenance.vacuum import vacuum
+    from etl.notebook import apply
     from etl.pipelines import list_recipes
     from etl.recipe.propose import propose_recipe
     from etl.recipe.recipe import Recipe
@@ -73,7 +74,7 @@ _ORIGINS = {
     "Source": "etl.sources.Source",
     "Table": "etl.delta.table.Table",
     "TokenlakeError": "etl.errors.TokenlakeError",
-    "apply": "etl.dataframe.apply",
+    "apply": "etl.notebook.apply",
     "commit_losses": "etl.maintenance.commit_losses.commit_losses",
     "diff": "etl.audit.diff.diff",
     "duplicates": "etl.audit.duplicates.duplicate_report.duplicates",
