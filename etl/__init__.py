@@ -17,7 +17,7 @@ sweep trace tune vacuum verify warm_kernels write
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from etl.errors import torch_error
+from etl.errors import torch_error, unknown_attribute
 
 if TYPE_CHECKING:
     from etl.audit.diff import diff
@@ -165,7 +165,9 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name not in _ORIGINS:
-        raise AttributeError(f"module 'etl' has no attribute {name!r}")
+        if name == "__version__":
+            return import_module("importlib.metadata").version("tokenlake")  # takes 20 ms
+        raise unknown_attribute("etl", name, __all__)
     module, _, attribute = _ORIGINS[name].rpartition(".")
     try:
         return getattr(import_module(module), attribute)

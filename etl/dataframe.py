@@ -9,7 +9,7 @@ and here a partition holds a whole split in memory.
 """
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -34,12 +34,14 @@ from etl.sources.read import count_records, read_split
 _OTHER_LAYOUT = Layout(statistics=(), dictionary=("source",))  # of tables that are not of a lake
 
 
-def read(source: Source | str) -> dd.DataFrame:
+def read(source: Source | Mapping[str, Any] | str | Sequence[str]) -> dd.DataFrame:
     """Return a source as a Dask DataFrame with the columns of ``schemas.RAW``, one partition per split.
 
-    Nothing is read until the frame is computed. Raises SourceError if the source matches no files.
+    ``source`` is a source, a dict of its settings, or its path or paths. Nothing is read until the frame is
+    computed. Raises SourceError if the source matches no files.
     """
-    source = Source(path=source) if isinstance(source, str) else source
+    if not isinstance(source, Source):
+        source = Source(**(source if isinstance(source, Mapping) else {"path": source}))
     splits = list(list_splits(source))
     cut = {split.uri for split in splits if split.first_row is None}
     uncounted = [split for split in splits if split.uri in cut]

@@ -97,14 +97,17 @@ def test_texts_become_the_column_text(make: Callable[[list[str]], Any]) -> None:
 
 def test_no_documents_are_a_frame_with_the_same_columns() -> None:
     names = ["text", "num_chars", "num_words", "reason", "verdict"]
-    for empty in ([], pl.DataFrame({"text": []}), pd.DataFrame({"text": []})):
+    data: list[Any] = [[], pl.DataFrame({"text": []}), pd.DataFrame({"text": []})]
+    for empty in data:
         judged = etl.apply(empty, STAGE)
         assert column_names(judged) == names
         assert len(judged) == 0
 
 
 def test_pandas_keeps_its_index_and_objects_that_arrow_lacks() -> None:
-    frame = pd.DataFrame(DOCUMENTS, index=[7, 7, 3]).assign(object=[1, "a", object()])
+    frame = pd.DataFrame(DOCUMENTS, index=[7, 7, 3]).assign(
+        object=pd.Series([1, "a", object()], dtype=object).to_numpy()
+    )
     judged = etl.apply(frame, STAGE)
     pd.testing.assert_frame_equal(judged[[*frame.columns]], frame)
     polars = pl.DataFrame({"text": [LONG], "object": pl.Series([object()], dtype=pl.Object)})
@@ -217,7 +220,7 @@ def test_stages_may_follow_in_a_second_call() -> None:
     first = etl.apply(DOCUMENTS, STAGE)
     judged = etl.apply(first, {"language": ["de"]})
     assert judged["reason"].to_list() == [REASONS[0], "language.other", REASONS[2]]
-    assert judged.select(*DOCUMENTS[0]).to_dicts() == DOCUMENTS
+    assert judged.select(DOCUMENTS[0].keys()).to_dicts() == DOCUMENTS
     with pytest.raises(TableError, match="num_words.*\n.*in one call"):
         etl.apply(first, STAGE)
 

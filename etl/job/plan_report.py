@@ -1,7 +1,6 @@
 """Report what a run would do, decide and need: its plan, a few documents of its input, and its cost."""
 
-import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from etl.errors import LoaderError, StorageError, TableError
@@ -13,7 +12,8 @@ from etl.job.run_identity import load_reference_tokenizer
 from etl.job.sample_input import InputSample, sample_input
 from etl.loader.measure_evenness import measure_table
 from etl.loader.order.evenness import Evenness
-from etl.recipe.recipe import Recipe
+from etl.recipe.overrides import SettingsLike
+from etl.recipe.recipe import Recipe, RecipeLike
 
 _MAX_FILES = 512  # of a table whose evenness is measured: their footers are read in 0.2 s
 
@@ -49,9 +49,9 @@ class PlanReport:
 
 
 def plan(  # noqa: PLR0913 - one parameter for each option
-    recipe: Recipe | str | os.PathLike[str],
+    recipe: RecipeLike,
     *,
-    settings: Sequence[str] = (),
+    settings: SettingsLike = (),
     env: Collection[str] = (),
     rebuild: bool = False,
     replace_changed: bool = False,
@@ -60,9 +60,9 @@ def plan(  # noqa: PLR0913 - one parameter for each option
 ) -> PlanReport:
     """Report what ``run`` would do, without doing it.
 
-    ``recipe`` is a recipe, its file, or the name of a shipped one; ``settings`` and ``env`` are those of
-    ``Recipe.load``. With ``reads_sample``, the first documents of a few files are read and judged. Raises the
-    errors of ``make_plan`` and ``sample_input``.
+    ``recipe`` is a recipe, a dict, its file, or the name of a shipped one; ``settings`` and ``env`` are those
+    of ``Recipe.load``. With ``reads_sample``, the first documents of a few files are read and judged. Raises
+    the errors of ``make_plan`` and ``sample_input``.
     """
     loaded = Recipe.of(recipe, settings=settings, env=env)
     drops = Drops(rebuild=rebuild, replace_changed=replace_changed, drop_missing=drop_missing)

@@ -16,7 +16,8 @@ from etl.compute.kubernetes.resources import CLUSTER_KEY, RECIPE_FOLDER
 from etl.compute.time_limit import TIME_LIMIT, check_time_limit
 from etl.errors import ClusterError, RecipeError
 from etl.job.trial import part_of
-from etl.recipe.recipe import Recipe
+from etl.recipe.overrides import SettingsLike, as_settings
+from etl.recipe.recipe import Recipe, RecipeLike
 from etl.recipe.variables import expand_setting
 from etl.recipe.yaml_file import is_shipped
 from etl.stages.base import Stage, map_strings
@@ -42,10 +43,10 @@ class Package:
 
 
 def submit(  # noqa: PLR0913 - the options of ``run``
-    recipe: Recipe | str | os.PathLike[str],
+    recipe: RecipeLike,
     *,
     cluster: Cluster | str,
-    settings: Sequence[str] = (),
+    settings: SettingsLike = (),
     env: Collection[str] = (),
     limit: int | None = None,
     share: float | None = None,
@@ -65,7 +66,8 @@ def submit(  # noqa: PLR0913 - the options of ``run``
     cluster = Cluster(cluster) if isinstance(cluster, str) else cluster
     file = _cluster_file(cluster)
     check_time_limit(time_limit)
-    name = os.fspath(recipe) if not isinstance(recipe, Recipe) else ""
+    settings = as_settings(settings)
+    name = os.fspath(recipe) if isinstance(recipe, str | os.PathLike) else ""
     shipped = None
     if is_shipped(name):
         shipped = [name, *(f"--set={expand_setting(setting, env)}" for setting in settings)]

@@ -24,6 +24,7 @@ from etl.html.grid import make_grid
 from etl.lake.commit_info import find_record
 from etl.lake.open_table import find_table, open_table
 from etl.parquet.data_file_reader import open_data_file, read_columns
+from etl.recipe.overrides import SettingsLike, as_settings
 from etl.stages import DedupExact, Filter, Stage, Tokenize, Transform
 
 _THREADS: Final = 4
@@ -75,16 +76,16 @@ def _cells(counts: tuple[str, int, int]) -> list[str]:
     return [name, f"{now:,}", f"{then:,}", f"{then - now:+,}" if then != now else ""]
 
 
-def tune(lake: str, settings: Sequence[str]) -> Tuning:
+def tune(lake: str, settings: SettingsLike) -> Tuning:
     """Count what would be kept with settings overridden, such as ``gopher_quality.min_words=80``.
 
     Raises RecipeError if a setting is unknown or not a threshold, TableError if the documents were not
     made by a recipe or their signals do not give the stored reasons.
     """
-    return _Lake(lake).tuned([list(settings)])[0]
+    return _Lake(lake).tuned([as_settings(settings)])[0]
 
 
-def sweep(lake: str, over: str, settings: Sequence[str] = ()) -> list[Tuning]:
+def sweep(lake: str, over: str, settings: SettingsLike = ()) -> list[Tuning]:
     """Tune for each value of one more setting, such as ``gopher_quality.min_words=20,50,80``.
 
     The documents are read once for all values.
@@ -96,7 +97,7 @@ def sweep(lake: str, over: str, settings: Sequence[str] = ()) -> list[Tuning]:
             where="--sweep",
             hint="write key=value,value, for example gopher_quality.min_words=20,50,80",
         )
-    cases = [[*settings, f"{key}={value.strip()}"] for value in values.split(",")]
+    cases = [[*as_settings(settings), f"{key}={value.strip()}"] for value in values.split(",")]
     return _Lake(lake).tuned(cases)
 
 
