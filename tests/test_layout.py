@@ -40,6 +40,7 @@ ONLY: dict[str, tuple[str, ...]] = {
     "etl.loader": (
         "errors",
         "schemas",
+        "html",
         "storage",
         "parquet",
         "delta",

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from etl.errors import LoaderError, StorageError, TableError
-from etl.html.card import Card, cards_html
+from etl.html.card import Card, Shown
 from etl.html.grid import make_grid
 from etl.job.cost_estimate import Estimate, estimate_cost
 from etl.job.plan import Drops, Plan, make_plan
@@ -18,8 +18,8 @@ from etl.recipe.recipe import Recipe, RecipeLike
 _MAX_FILES = 512  # of a table whose evenness is measured: their footers are read in 0.2 s
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlanReport:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class PlanReport(Shown):
     """What a run would do, what its stages decide on a few documents, and what it would need.
 
     ``sample`` is None if nothing is to be read, or if it was not requested; ``evenness`` is that of the
@@ -31,8 +31,8 @@ class PlanReport:
     estimate: Estimate
     evenness: Evenness | None
 
-    def _repr_html_(self) -> str:
-        """Return the report as HTML, for notebooks."""
+    def cards(self) -> list[Card]:
+        """Return the report as cards."""
         plan, sample = self.plan, self.sample
         cards = [_plan_card(plan, self.estimate)]
         if sample is not None:
@@ -45,7 +45,7 @@ class PlanReport:
             facts = {f"warning {n}": text for n, text in enumerate(sample.warnings, 1)}
             title = f"Sample: {sample.kept:,} of {sample.documents:,} documents are kept"
             cards.append(Card(title=title, facts=facts, grids=[replace(verdicts, is_text=True)]))
-        return cards_html(*cards)
+        return cards
 
 
 def plan(  # noqa: PLR0913 - one parameter for each option

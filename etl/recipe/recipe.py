@@ -14,6 +14,7 @@ from pydantic import ValidationError, field_validator, model_validator
 
 from etl import pipelines, storage
 from etl.errors import RecipeError
+from etl.html.card import Card, Shown
 from etl.recipe.overrides import SettingsLike, as_settings, override
 from etl.recipe.relative_paths import resolve_paths
 from etl.recipe.stage_list import StageList, parse_stage, settings_of_record
@@ -41,7 +42,7 @@ _AFTER_DOCUMENTS: Final = tuple(
 """The kinds of the stages of later phases, in the order of a recipe: at most one of each kind."""
 
 
-class Recipe(Settings):
+class Recipe(Shown, Settings):
     """A source, the stages to apply to it, and the lake to write to.
 
     >>> recipe = Recipe(source="data/*.parquet", stages=["dedup_exact"])
@@ -279,6 +280,15 @@ class Recipe(Settings):
         """Return the recipe as YAML; ``Recipe.load`` reads it back as an equal recipe."""
         text = yaml.safe_dump(self.written(), sort_keys=False)
         return text.replace("${", "$${")  # a literal dollar sign
+
+    def cards(self) -> list[Card]:
+        """Return the recipe as a card."""
+        facts: dict[str, object] = {
+            "source": ", ".join(self.source.paths),
+            "lake": self.lake,
+            "stages": " → ".join(stage.kind for stage in self.stages) or "none",
+        }
+        return [Card(title=f"Recipe {self.name}", facts=facts, text=self.to_yaml(), is_code=True)]
 
     def written(self) -> dict[str, Any]:
         """Return the recipe as the data of a file, without defaults."""

@@ -19,7 +19,7 @@ from etl.audit.tune.rejudge import columns_of, rejecting_stage, rejudge
 from etl.audit.tune.thresholds import Thresholds
 from etl.delta.table import Table
 from etl.errors import RecipeError, TableError
-from etl.html.card import Card, cards_html
+from etl.html.card import Card, CardList, Shown
 from etl.html.grid import make_grid
 from etl.lake.commit_info import find_record
 from etl.lake.open_table import find_table, open_table
@@ -34,8 +34,8 @@ _SIZES: Final = ("num_chars", "num_segments", "num_words")
 _NO_TOKENS: Final = pl.DataFrame(schema={"row": pl.Int64, "num_tokens": pl.Int32})
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tuning:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Tuning(Shown):
     """The counts that the filters of a lake keep now, and would keep with other settings."""
 
     lake: str
@@ -47,8 +47,8 @@ class Tuning:
     unknown: dict[str, int]  # stage -> documents that would reach it and have no verdict
     not_counted: list[str]  # later stages that the counts ignore
 
-    def _repr_html_(self) -> str:
-        """Return the counts as HTML, for notebooks."""
+    def cards(self) -> list[Card]:
+        """Return the counts as cards."""
         now, then = self.whole.now, self.whole.then
         amounts = [
             ("kept", now.kept, then.kept),
@@ -59,6 +59,7 @@ class Tuning:
         rules = [(rule, *counts) for rule, counts in self.rules.items()]
         facts: dict[str, object] = {
             "settings": ", ".join(self.settings),
+            "kept": f"{then.kept:,} instead of {now.kept:,}",
             "not counted": ", ".join(self.not_counted) or None,
         }
         grids = [
@@ -68,7 +69,7 @@ class Tuning:
                 ("Rejected", "rule", rules),
             )
         ]
-        return cards_html(Card(title=f"Lake {self.lake}", facts=facts, grids=grids))
+        return [Card(title=f"Lake {self.lake}", facts=facts, grids=grids)]
 
 
 def _cells(counts: tuple[str, int, int]) -> list[str]:
@@ -85,7 +86,7 @@ def tune(lake: str, settings: SettingsLike) -> Tuning:
     return _Lake(lake).tuned([as_settings(settings)])[0]
 
 
-def sweep(lake: str, over: str, settings: SettingsLike = ()) -> list[Tuning]:
+def sweep(lake: str, over: str, settings: SettingsLike = ()) -> CardList[Tuning]:
     """Tune for each value of one more setting, such as ``gopher_quality.min_words=20,50,80``.
 
     The documents are read once for all values.
@@ -98,7 +99,7 @@ def sweep(lake: str, over: str, settings: SettingsLike = ()) -> list[Tuning]:
             hint="write key=value,value, for example gopher_quality.min_words=20,50,80",
         )
     cases = [[*as_settings(settings), f"{key}={value.strip()}"] for value in values.split(",")]
-    return _Lake(lake).tuned(cases)
+    return CardList(_Lake(lake).tuned(cases))
 
 
 class _Lake:
