@@ -65,6 +65,8 @@ def take(frame: Frame, names: Sequence[str]) -> pa.Table:
     if isinstance(frame, pa.Table):
         return frame.select(names)
     try:
+        if isinstance(frame, pl.DataFrame):  # in types that Arrow 26 can compute with
+            return frame.select(names).to_arrow(compat_level=pl.CompatLevel.oldest())
         return pa.table(frame[[*names]]).select(names)  # without the index of pandas
     except (pa.ArrowException, pl.exceptions.PolarsError, ValueError, TypeError) as error:
         what = f"a column of {', '.join(names)} cannot be converted to Arrow ({error_line(error)})"

@@ -91,13 +91,14 @@ def apply(
     >>> apply(["Too short."], {"python": {"call": is_long, "per": "document"}})["reason"].to_list()
     ['python.lambda']
     """
-    one = isinstance(stages, Stage | str | Mapping) or callable(stages)
-    parsed = _parse([stages] if one else stages)  # type: ignore[list-item, arg-type]
+    parsed = _parse(stages)
     if others := [s.kind for s in parsed if not isinstance(s, Filter | Transform)]:
         raise RecipeError(
             f"{', '.join(others)} cannot be applied to a table or DataFrame: only filters and transforms can",
             hint=f"remove {', '.join(others)} here; `etl.run` applies all stages of a recipe to a lake",
         )
+    if not isinstance(columns, Columns | Mapping | None):
+        raise TableError(f"{columns!r:.60} is not a dict", hint="write columns={'text': NAME}")
     text = dict(columns or {}).get("text") or "text"
     if hasattr(data, "map_partitions"):  # of Dask, which only its user imports
         data = data.to_frame(name=text) if hasattr(data, "to_frame") else data
@@ -106,8 +107,13 @@ def apply(
     return _apply(to_frame(data, text), parsed, columns)
 
 
-def _parse(stages: Sequence[OneStage]) -> tuple[Stage, ...]:
+def _parse(stages: OneStage | Sequence[OneStage]) -> tuple[Stage, ...]:
     """Return the stages as objects; raise RecipeError if one is invalid."""
+    if isinstance(stages, Stage | str | Mapping) or callable(stages):
+        stages = [stages]
+    if not isinstance(stages, Sequence):
+        hint = "give a stage, a list of stages, or RECIPE.documents_stages"
+        raise RecipeError(f"{type(stages).__qualname__} is not a list of stages", hint=hint)
     written = [parse_stage(stage) for stage in stages]
     values = [
         Function.of(stage.pop("call"), **stage)
@@ -157,7 +163,8 @@ def _columns_to_read(names: Sequence[str], columns: ColumnNames) -> Columns:
     read = Columns(**(present | dict(columns or {})))
     for use, name in read.known.items():
         if name not in names:
-            hint = f"pass columns={{{use!r}: NAME}}; {nearest_names(name, map(str, names))}"
+            near = nearest_names(name, map(str, names)) or "it has no columns"
+            hint = f"pass columns={{{use!r}: NAME}}; {near}"
             raise TableError(f"the data has no column {name!r}", hint=hint)
     return read
 

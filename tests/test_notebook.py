@@ -87,6 +87,8 @@ def test_a_frame_comes_back_with_all_rows_and_columns(kind: str) -> None:
         lambda texts: dd.from_pandas(pd.Series(texts), npartitions=2),
         lambda texts: pa.array(texts).dictionary_encode(),
         lambda texts: pa.array(texts, pa.string_view()),
+        lambda texts: pl.Series(texts, dtype=pl.Categorical),
+        lambda texts: pl.Series(texts, dtype=pl.Enum([SHORT, LONG])),
     ],
 )
 def test_texts_become_the_column_text(make: Callable[[list[str]], Any]) -> None:
@@ -202,8 +204,28 @@ def test_wrong_data_is_explained(data: Any, stages: Any, message: str) -> None:
 def test_a_wrong_name_in_columns_is_explained() -> None:
     with pytest.raises(TableError, match="no column 'bdy'\n.*did you mean 'body'"):
         etl.apply([{"body": "a"}], [], columns={"text": "bdy"})
+    with pytest.raises(TableError, match="'body' is not a dict"):
+        etl.apply([{"body": "a"}], [], columns="body")  # type: ignore[call-overload]
     with pytest.raises(RecipeError, match="unknown key 'txt'\n.*did you mean 'text'"):
         etl.apply([{"body": "a"}], [], columns={"txt": "body"})
+
+
+@pytest.mark.parametrize(
+    ("stages", "message"),
+    [
+        (None, "NoneType is not a list of stages"),
+        (5, "int is not a list of stages"),
+        (etl.Recipe(source="a", stages=["c4"]), "Recipe is not a list .*\n.*documents_stages"),
+        (
+            {"length": {}, "c4": {}},
+            r"stages\[0\]: must be a stage, not .*\n.*each stage as an item",
+        ),
+        ([5], r"stages\[0\]"),
+    ],
+)
+def test_wrong_stages_are_explained(stages: Any, message: str) -> None:
+    with pytest.raises(RecipeError, match=message):
+        etl.apply(["a"], stages)
 
 
 def test_other_columns_may_have_names_of_ours() -> None:

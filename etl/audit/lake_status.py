@@ -80,7 +80,7 @@ class LakeStatus(Shown):
     )
     missing: list[str] = field(default_factory=list)  # the first 1000
 
-    def cards(self) -> list[Card]:
+    def _cards(self) -> list[Card]:
         """Return the status as cards."""
         facts: dict[str, object] = {
             f"job {number}": f"{job.kind} {job.key}, {'running' if job.is_alive else 'dead'}"

@@ -65,7 +65,7 @@ class Node(Shown):
     def __str__(self) -> str:
         return "\n".join(map(one_line, self.lines()))
 
-    def cards(self) -> list[Card]:
+    def _cards(self) -> list[Card]:
         """Return the graph as cards."""
         return [Card(title=self.url, text=str(self), is_code=True)]
 

@@ -93,7 +93,7 @@ class LakeReport(Shown):
         """The mean over the documents with tokens; None if there are none."""
         return self.tokens / self.tokenized if self.tokenized else None
 
-    def cards(self) -> list[Card]:
+    def _cards(self) -> list[Card]:
         """Return the counts as cards."""
         duplicates = sum(self.duplicates.values())
         facts = {

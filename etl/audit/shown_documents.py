@@ -37,7 +37,7 @@ class ShownDocument(Shown):
     text: str | None
     missing_text: str | None  # why the text is missing
 
-    def cards(self) -> list[Card]:
+    def _cards(self) -> list[Card]:
         """Return the document as a card."""
         outcome = self.verdict if self.reason is None else f"rejected by {self.reason}"
         facts: dict[str, object] = {"outcome": outcome}

@@ -141,7 +141,7 @@ class Trace(Shown):
     )  # other URIs of the input file: it was moved or copied
     table: TracedTable | None = None  # None if the input file does not belong to a Delta table
 
-    def cards(self) -> list[Card]:
+    def _cards(self) -> list[Card]:
         """Return the trace as a card."""
         facts: dict[str, object] = {"outcome": self.outcome}
         facts |= {"id": self.id, "url": self.url, "language": self.lang}

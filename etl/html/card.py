@@ -46,7 +46,7 @@ class Shown:
     A dataclass of it has ``repr=False``; its facts are by default its fields, of lists and dicts the size.
     """
 
-    def cards(self) -> Sequence[Card]:
+    def _cards(self) -> Sequence[Card]:
         """Return the cards, the most important one first."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}  # type: ignore[arg-type]
         facts = {
@@ -59,10 +59,10 @@ class Shown:
 
     def _repr_html_(self) -> str:
         """Return the cards as HTML, for notebooks."""
-        return cards_html(*self.cards())
+        return cards_html(*self._cards())
 
     def __repr__(self) -> str:
-        card = self.cards()[0]
+        card = self._cards()[0]
         name = type(self).__name__
         title = card.title.removeprefix(name).lstrip()
         facts = (f"{fact} {value}" for fact, value in card.facts.items() if value is not None)
@@ -101,7 +101,8 @@ class CardList(list[Item]):
 
     def _repr_html_(self) -> str:
         """Return the cards as HTML."""
-        return cards_html(*(card for item in self for card in item.cards()))
+        cards = (card for item in self for card in item._cards())  # noqa: SLF001 - of Shown
+        return cards_html(*cards)
 
     def __repr__(self) -> str:
         lines = [repr(item) for item in self[:MAX_ROWS]]

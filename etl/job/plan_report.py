@@ -31,7 +31,7 @@ class PlanReport(Shown):
     estimate: Estimate
     evenness: Evenness | None
 
-    def cards(self) -> list[Card]:
+    def _cards(self) -> list[Card]:
         """Return the report as cards."""
         plan, sample = self.plan, self.sample
         cards = [_plan_card(plan, self.estimate)]

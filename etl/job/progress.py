@@ -121,7 +121,7 @@ class RunReport(Shown):
         """Whether every part of the input could be read."""
         return not self.num_quarantined
 
-    def cards(self) -> list[Card]:
+    def _cards(self) -> list[Card]:
         """Return the counts as cards."""
         facts = {
             "lake": self.lake,

@@ -33,7 +33,7 @@ class Version(Shown):
     lineage: schemas.Lineage | None = None
     note: dict[str, Any] = field(default_factory=dict)
 
-    def cards(self) -> list[Card]:
+    def _cards(self) -> list[Card]:
         """Return the version as a card."""
         title, *numbers = _cells(self)
         facts = {name: n or None for name, n in zip(_COUNTS, numbers, strict=True)}
@@ -48,7 +48,7 @@ class History(Shown, list[Version]):
 
     newest: int = -1
 
-    def cards(self) -> list[Card]:
+    def _cards(self) -> list[Card]:
         """Return the versions as cards."""
         grid = make_grid("Versions", ("version", *_COUNTS), self, _cells)
         lost = "\n".join(lost_entries(self, self.newest))

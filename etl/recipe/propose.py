@@ -47,7 +47,7 @@ class Proposal(Shown):
         texts = self.facts.documents["text"]
         return len(texts) - int(texts.null_count)
 
-    def cards(self) -> list[Card]:
+    def _cards(self) -> list[Card]:
         """Return the recipe as cards."""
         title = f"Recipe, proposed from {self.sampled:,} documents"
         return [Card(title=title, text=self.text, is_code=True)]

@@ -281,7 +281,7 @@ class Recipe(Shown, Settings):
         text = yaml.safe_dump(self.written(), sort_keys=False)
         return text.replace("${", "$${")  # a literal dollar sign
 
-    def cards(self) -> list[Card]:
+    def _cards(self) -> list[Card]:
         """Return the recipe as a card."""
         facts: dict[str, object] = {
             "source": ", ".join(self.source.paths),

@@ -41,7 +41,7 @@ class StageReference(Shown):
     shorthand: str | None
     settings: tuple[SettingReference, ...]
 
-    def cards(self) -> list[Card]:
+    def _cards(self) -> list[Card]:
         """Return the stage as a card."""
         return [Card(title=self.kind, facts={"does": self.summary}, text=self.about)]
 

@@ -99,7 +99,7 @@ class DuplicateReport(Shown):
     languages: dict[str, Saved]  # by language of the keeper; empty if none was detected
     cuts: CutTotals | None  # None: the recipe cuts nothing
 
-    def cards(self) -> list[Card]:
+    def _cards(self) -> list[Card]:
         """Return the counts and the largest clusters as cards."""
         facts = {kind: f"{count:,}" for kind, count in self.kinds.items()}
         facts |= {"clusters": f"{self.clusters:,}", "tokens saved": f"~{self.saved.tokens:,}"}

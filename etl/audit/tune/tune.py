@@ -47,7 +47,7 @@ class Tuning(Shown):
     unknown: dict[str, int]  # stage -> documents that would reach it and have no verdict
     not_counted: list[str]  # later stages that the counts ignore
 
-    def cards(self) -> list[Card]:
+    def _cards(self) -> list[Card]:
         """Return the counts as cards."""
         now, then = self.whole.now, self.whole.then
         amounts = [

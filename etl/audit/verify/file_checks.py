@@ -46,7 +46,7 @@ class Problem:
 class Problems(Shown, list[Problem]):
     """The problems of a lake; a notebook shows them as a table."""
 
-    def cards(self) -> list[Card]:
+    def _cards(self) -> list[Card]:
         """Return the problems as a card."""
         if not self:
             return [Card(title="No problems found")]
