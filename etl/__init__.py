@@ -18,7 +18,7 @@ write
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from etl.errors import torch_error
+from etl.errors import torch_error, unknown_attribute
 
 if TYPE_CHECKING:
     from etl.audit.duplicates.duplicate_report import duplicates
@@ -33,9 +33,7 @@ if TYPE_CHECKING:
     from etl.audit.verify.verify import verify
     from etl.compute.certificates import make_certificates
     from etl.compute.cluster import Cluster
-    from etl.compute.listener import Listener, Progress
-    from etl.compute.print_listener import PrintListener
-    from etl.dataframe import apply, read, read_table, write
+    from etl.dataframe import read, read_table, write
     from etl.delta.table import Table
     from etl.errors import TokenlakeError
     from etl.exports.documents import export_documents
@@ -57,6 +55,7 @@ if TYPE_CHECKING:
     from etl.maintenance.optimize import optimize
     from etl.maintenance.repair import repair
     from etl.maintenance.vacuum import vacuum
+    from etl.notebook import apply
     from etl.pipelines import list_recipes
     from etl.recipe.propose import propose_recipe
     from etl.recipe.recipe import Recipe
@@ -78,7 +77,7 @@ _ORIGINS = {
     "Source": "etl.sources.Source",
     "Table": "etl.delta.table.Table",
     "TokenlakeError": "etl.errors.TokenlakeError",
-    "apply": "etl.dataframe.apply",
+    "apply": "etl.notebook.apply",
     "commit_losses": "etl.maintenance.commit_losses.commit_losses",
     "diff": "etl.audit.table_diff.diff",
     "doctor": "etl.job.doctor.doctor",
@@ -173,7 +172,9 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name not in _ORIGINS:
-        raise AttributeError(f"module 'etl' has no attribute {name!r}")
+        if name == "__version__":
+            return import_module("importlib.metadata").version("tokenlake")  # takes 20 ms
+        raise unknown_attribute("etl", name, __all__)
     module, _, attribute = _ORIGINS[name].rpartition(".")
     try:
         return getattr(import_module(module), attribute)

@@ -1,4 +1,4 @@
-"""Read sources, apply stages, and read and write tables as Dask DataFrames, for notebooks.
+"""Read sources and tables as Dask DataFrames, and write these to tables, for notebooks.
 
 These functions run the same code as ``etl.run``, with one difference: ``etl.run`` streams a split in batches,
 and here a partition holds a whole split in memory.
@@ -9,46 +9,39 @@ and here a partition holds a whole split in memory.
 """
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import Any, overload
+from typing import Any
 
 import dask
 import dask.dataframe as dd
 import pandas as pd
 import pyarrow as pa
-from pydantic import TypeAdapter, ValidationError
 
 from etl import schemas, storage
 from etl.delta.table import Table
-from etl.errors import MismatchError, RecipeError, TableError
+from etl.errors import MismatchError, TableError
 from etl.lake.commit_info import to_commit_info
 from etl.lake.releases import open_version
 from etl.lake.table_specs import ARCHIVED_TOKENS, SPECS, TOKENS
 from etl.parquet.data_file import DataFile, DataFileWriter
 from etl.parquet.data_file_reader import fill_columns, read_columns
 from etl.parquet.layout import Layout
-from etl.recipe.recipe_errors import explain_stage_errors
-from etl.recipe.stage_list import StageList, parse_stage
 from etl.sources import Source, Split
 from etl.sources.list_splits import list_splits, number_splits
 from etl.sources.read_split import count_records, read_split
-from etl.stages import Filter, Stage, Transform
-from etl.stages.apply import apply as apply_stages
-from etl.stages.document_columns import documents_schema
-from etl.stages.function import Function
-
-Stages = Sequence[Stage | str | Mapping[str, Any] | Callable[[Any], Any]]
 
 _OTHER_LAYOUT = Layout(statistics=(), dictionary=("source",))  # of tables that are not of a lake
 
 
-def read(source: Source | str) -> dd.DataFrame:
+def read(source: Source | Mapping[str, Any] | str | Sequence[str]) -> dd.DataFrame:
     """Return a source as a Dask DataFrame with the columns of ``schemas.RAW``, one partition per split.
 
-    Nothing is read until the frame is computed. Raises SourceError if the source matches no files.
+    ``source`` is a source, a dict of its settings, or its path or paths. Nothing is read until the frame is
+    computed. Raises SourceError if the source matches no files.
     """
-    source = Source(path=source) if isinstance(source, str) else source
+    if not isinstance(source, Source):
+        source = Source(**(source if isinstance(source, Mapping) else {"path": source}))
     splits = list(list_splits(source))
     cut = {split.uri for split in splits if split.first_row is None}
     uncounted = [split for split in splits if split.uri in cut]
@@ -58,53 +51,6 @@ def read(source: Source | str) -> dd.DataFrame:
         by_start = {(split.uri, split.start): split for split in numbered}
         splits = [by_start.get((split.uri, split.start), split) for split in splits]
     return dd.from_map(_read_split, splits, source=source, meta=_meta(schemas.RAW), label="read")
-
-
-@overload
-def apply(frame: dd.DataFrame, stages: Stages) -> dd.DataFrame: ...
-@overload
-def apply(frame: pa.Table, stages: Stages) -> pa.Table: ...
-def apply(frame: dd.DataFrame | pa.Table, stages: Stages) -> dd.DataFrame | pa.Table:
-    """Apply stages and return all documents, kept and rejected, with signals, reason and verdict.
-
-    ``stages`` are filters and transforms, as objects or written as in a recipe. A function is a ``python``
-    stage: any callable that takes a table of the documents still kept and returns a verdict for each, or with
-    ``per: document`` a dict and one verdict. An Arrow table needs only the column ``text``; its rows are
-    numbered unless it has the columns ``source`` and ``row``. Raises RecipeError for invalid stages, and for
-    those that need a whole lake: deduplication and tokenize.
-
-    >>> table = pa.table({"text": ["Too short.", "Long enough to be kept by this."]})
-    >>> apply(table, [{"length": {"min_words": 5}}])["reason"].to_pylist()
-    ['length.few_words', None]
-    >>> is_long = lambda document: len(document["text"]) > 20
-    >>> apply(table, [{"python": {"call": is_long, "per": "document"}}])["reason"].to_pylist()
-    ['python.lambda', None]
-    """
-    parsed = _parse(stages)
-    if others := [s.kind for s in parsed if not isinstance(s, Filter | Transform)]:
-        raise RecipeError(
-            f"{', '.join(others)} cannot be applied to a table or DataFrame: only filters and transforms can",
-            hint=f"remove {', '.join(others)} here; `etl.run` applies all stages of a recipe to a lake",
-        )
-    if isinstance(frame, pa.Table):
-        return apply_stages(_raw(frame), parsed)
-    meta = _meta(documents_schema(parsed))
-    return frame.map_partitions(_apply_stages, parsed, meta=meta)
-
-
-def _parse(stages: Stages) -> tuple[Stage, ...]:
-    """Return the stages as objects; raise RecipeError if one is invalid."""
-    written = [parse_stage(stage) for stage in stages]
-    values = [
-        Function.of(stage.pop("call"), **stage)
-        if isinstance(stage, dict) and callable(stage.get("call"))
-        else stage
-        for stage in written
-    ]
-    try:
-        return TypeAdapter(StageList).validate_python(values)
-    except ValidationError as error:
-        raise explain_stage_errors(error) from error
 
 
 def read_table(lake: str, name: str, version: int | str | None = None) -> dd.DataFrame:
@@ -135,10 +81,10 @@ def write(
     """Append a DataFrame to a Delta table in one commit, and return the new version.
 
     Workers write their partitions as data files; the commit's record holds ``lineage``. A missing table is
-    created, with the schema for its name (documents, duplicates, keys, tokens) or, for other names, the
-    schema of the frame. ``archive`` compresses tokens as far as possible, for tables that are stored rather
-    than trained on. Raises TableError if the columns differ from the table's columns, and MismatchError if
-    the table is managed by ``etl.run``.
+    created; if it has the name of a table of a lake (documents, duplicates, keys, tokens), its columns have
+    the types of that table. All rows are stored as they are, also texts of rejected documents. ``archive``
+    compresses tokens as far as possible, for tables that are stored rather than trained on. Raises TableError
+    if the columns differ from those of the table, and MismatchError if the table is managed by ``etl.run``.
     """
     url = storage.normalize(table_url)
     table = Table.open(url) if Table.exists(url) else None
@@ -180,38 +126,12 @@ def to_arrow(frame: pd.DataFrame, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_pandas(frame, preserve_index=False).select(schema.names).cast(schema)
 
 
-def _raw(table: pa.Table) -> pa.Table:
-    """Return the documents with the columns of ``schemas.RAW``; missing ones get defaults."""
-    if "text" not in table.column_names:
-        names = ", ".join(table.column_names)
-        raise TableError("the table has no column 'text'", hint=f"its columns are {names}")
-    size = table.num_rows
-    defaults = {
-        "source": pa.repeat(pa.scalar("table"), size),
-        "row": pa.array(range(size), pa.int64()),
-    }
-    columns = [
-        table[field.name].cast(field.type)
-        if field.name in table.column_names
-        else defaults.get(field.name, pa.nulls(size, field.type))
-        for field in schemas.RAW
-    ]
-    return pa.table(columns, schema=schemas.RAW)
-
-
 def _meta(schema: pa.Schema) -> pd.DataFrame:
     return to_pandas(schema.empty_table())
 
 
 def _read_split(split: Split, *, source: Source) -> pd.DataFrame:
     return to_pandas(pa.concat_tables([schemas.RAW.empty_table(), *read_split(split, source)]))
-
-
-def _apply_stages(frame: pd.DataFrame, stages: Sequence[Stage]) -> pd.DataFrame:
-    table = pa.Table.from_pandas(frame, preserve_index=False)
-    if "media_type" not in table.column_names:  # as in documents that were read from a lake
-        table = table.append_column("media_type", pa.nulls(len(table), pa.string()))
-    return to_pandas(apply_stages(table, stages))
 
 
 def _read_data_file(row: Mapping[str, str], *, url: str, schema: pa.Schema) -> pd.DataFrame:
@@ -224,23 +144,16 @@ def _read_data_file(row: Mapping[str, str], *, url: str, schema: pa.Schema) -> p
 
 
 def _schema_of(frame: dd.DataFrame, url: str) -> pa.Schema:
-    """Return the schema of a new table, which depends on its name."""
+    """Return the schema of a new table: the columns of a lake's table of that name, then all others."""
     own = pa.Schema.from_pandas(frame._meta, preserve_index=False).remove_metadata()
-    name = url.rsplit("/", 1)[-1]
-    if name == "documents":
-        known = {*schemas.documents([], schemas.DEDUP_COLUMNS).names}
-        signals = [name for name in own.names if name not in known]
-        present = {schemas.CONTENT_HASH.name, *own.names}
-        return schemas.documents(
-            signals, [field for field in schemas.DEDUP_COLUMNS if field.name in present]
-        )
-    if name == "duplicates":
-        return schemas.duplicates(
-            has_references="keeper_lake" in own.names,
-            has_cuts="cut" in own.names,
-            has_estimates="is_estimate" in own.names,
-        )
-    return {"keys": schemas.KEYS, "tokens": schemas.TOKENS}.get(name, own)
+    known = {
+        "documents": schemas.documents([], schemas.DEDUP_COLUMNS),
+        "duplicates": schemas.duplicates(has_references=True, has_cuts=True, has_estimates=True),
+        "keys": schemas.KEYS,
+        "tokens": schemas.TOKENS,
+    }.get(url.rsplit("/", 1)[-1], pa.schema([]))
+    fields = [field for field in known if field.name in own.names or not field.nullable]
+    return pa.schema([*fields, *(field for field in own if field.name not in known.names)])
 
 
 class _WritePartition:

@@ -52,6 +52,17 @@ def nearest_names(name: str, known: Iterable[str]) -> str | None:
     return f"{closest}known names: {', '.join(map(one_line, names[:_MAX_NAMES]))}{more}"
 
 
+def unknown_attribute(module: str, name: str, known: Iterable[str]) -> AttributeError:
+    """Return the error for a name that a module does not have, with the closest one that it has.
+
+    >>> unknown_attribute("etl", "rport", ["report", "run"])
+    AttributeError("module 'etl' has no attribute 'rport'; did you mean 'report'?")
+    """
+    closest = "".join(f"; did you mean {match!r}?" for match in get_close_matches(name, known, n=1))
+    what = f"module {module!r} has no attribute {name!r}{closest}"
+    return AttributeError(what, name=name, obj=None)  # else tracebacks append another suggestion
+
+
 class TokenlakeError(Exception):
     """The base of all errors that a user can fix: what went wrong, where, and what to try.
 

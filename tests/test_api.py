@@ -5,9 +5,11 @@ import inspect
 import math
 import subprocess
 import sys
+import traceback
 from collections.abc import Iterator
 from dataclasses import fields
 from html.parser import HTMLParser
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +19,11 @@ from typer.main import get_command
 from upath import UPath
 
 import etl
+import etl.loader
 from etl.cli import app as cli
 from etl.cli.app import COMMANDS
-from etl.errors import TokenlakeError
-from etl.html.card import Card, cards_html
+from etl.errors import RecipeError, TokenlakeError
+from etl.html.card import Card, CardList, cards_html
 from etl.html.grid import Grid
 from etl.recipe.recipe import Recipe
 from tests.helpers.lakes import make_lake_with_an_unreadable_file
@@ -105,6 +108,82 @@ def test_a_recipe_runs_by_its_path_and_a_cluster_by_its_address(
     assert not planned.plan.has_work()
     assert planned.sample is None
     assert etl.make_trial(str(file), limit=5).source.limit == 5
+
+
+def test_a_recipe_may_be_its_path_its_data_or_an_object(recipe: Recipe, tmp_path: Path) -> None:
+    """In every function that takes one; a source may be its path."""
+    file = tmp_path / "web.yaml"
+    file.write_text(recipe.to_yaml())
+    assert recipe.tokenize_stage is not None
+    data = {**dict(recipe), "source": dict(recipe.source), "lake": Path(str(recipe.lake))}
+    for each in (recipe, file, str(file), recipe.written(), dict(recipe), data):
+        assert etl.Recipe.of(each) == recipe
+        assert etl.plan(each, reads_sample=False).plan.recipe == recipe
+        assert etl.make_trial(each, limit=5) == etl.make_trial(recipe, limit=5)
+    wanted = {"name": "x", "gopher_quality.min_words": 7, "source.path": ["/a.jsonl"]}
+    pairs = ["name=x", "gopher_quality.min_words=7", "source.path=['/a.jsonl']"]
+    changed = etl.Recipe.of(file, settings=pairs)
+    assert etl.Recipe.of(recipe.written(), settings=wanted) == changed
+    assert etl.Recipe.of(recipe, settings=wanted) == changed
+    assert changed.source.paths == ("/a.jsonl",)
+    for source in ("a.jsonl", Path("a.jsonl"), {"path": "a.jsonl"}, etl.Source(path="a.jsonl")):
+        assert etl.Recipe(source=source).source.path == str(Path.cwd() / "a.jsonl")
+        assert etl.Recipe.of({"source": source}) == etl.Recipe(source=source)
+    file.write_text("source: [a.jsonl, b.jsonl]\nstages: []\n")
+    assert etl.Recipe.load(file, settings="source.limit=5").source == etl.Source(
+        path=[str(tmp_path / name) for name in ("a.jsonl", "b.jsonl")], limit=5
+    )
+
+
+@pytest.mark.parametrize(
+    ("recipe", "message"),
+    [
+        ({}, "Recipe: 'source' is missing"),
+        ({"source": "a", "stges": []}, "unknown key 'stges'\n  hint: did you mean 'stages'"),
+        ({"source": "a", "stages": ["c5"]}, r"Recipe.stages\[0\]: unknown stage 'c5'"),
+        ({"source": "a", "stages": "c4"}, "Recipe: stages must be a list"),
+        ({"source": {"pth": "a"}}, "'source.path' is missing"),
+        ({"source": 5}, "source: must be a mapping, not 5"),
+        ({"source": "a", 5: 1}, "keys should be strings, not 5"),
+        (5, "int is not a type of recipes\n  hint: give a Recipe, a dict"),
+        (["a"], "list is not a type of recipes"),
+        (None, "NoneType is not a type of recipes"),
+    ],
+)
+def test_a_wrong_recipe_is_explained(recipe: Any, message: str) -> None:
+    for function in (etl.run, etl.plan, etl.make_trial):
+        with pytest.raises(RecipeError, match=message):
+            function(recipe)
+
+
+def test_a_setting_that_yaml_lacks_is_refused() -> None:
+    with pytest.raises(RecipeError, match="settings: a value cannot be written"):
+        etl.Recipe.of("demo", settings={"seed": object()})
+    with pytest.raises(RecipeError, match=r'--set seed="x": seed: .*integer'):
+        etl.Recipe.of("demo", settings={"seed": "x"})
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "near"),
+    [
+        (etl, "rport", "report"),
+        (etl, "aply", "apply"),
+        (etl, "zzz", None),
+        (etl.loader, "TokenDatset", "TokenDataset"),
+        (etl.loader, "zzz", None),
+    ],
+)
+def test_a_misspelled_attribute_is_answered(module: Any, name: str, near: str | None) -> None:
+    what = f"module {module.__name__!r} has no attribute {name!r}"
+    with pytest.raises(AttributeError) as caught:
+        getattr(module, name)
+    assert str(caught.value) == what + (f"; did you mean {near!r}?" if near else "")
+    lines = traceback.format_exception_only(caught.value)
+    assert lines[-1].count("id you mean") == (near is not None), "Python adds no second suggestion"
+
+
+def test_the_package_has_its_version() -> None:
+    assert etl.__version__ == version("tokenlake")
 
 
 def test_etl_submit_takes_what_etl_run_takes() -> None:
@@ -209,7 +288,15 @@ def results(lake: str) -> Iterator[Any]:
     yield etl.graph(f"{lake}/tokens")
     yield etl.tune(lake, ["gopher_quality.min_words=80"])
     yield etl.status(lake)
-    yield etl.history(f"{lake}/documents")
+    history = etl.history(f"{lake}/documents")
+    yield history
+    yield history[0]
+    yield etl.sweep(lake, "gopher_quality.min_words=20,80")
+    yield etl.diff(f"{lake}/documents", 0, 1)
+    yield etl.vacuum(lake)
+    yield etl.repair(lake)
+    yield etl.list_stages()
+    yield etl.propose_recipe(etl.Recipe.load("demo").source.paths[0])
     yield etl.RunReport("web", lake, "run-1", rows=3, kept=2, rejected={"length.few_words": 1})
 
 
@@ -218,6 +305,44 @@ def test_a_notebook_shows_results_as_html(made: Recipe) -> None:
         shown = Shown(result._repr_html_())
         assert not shown.tags & {"script", "style", "link", "img"}
         assert len(shown.text) > 50, type(result)
+
+
+def test_a_prompt_shows_each_result_in_a_short_line(made: Recipe) -> None:
+    for result in (*results(str(made.lake)), made, etl.plan(made), made.source, *made.stages):
+        lines = repr(result).split("\n")
+        assert len(lines) == (len(result) if isinstance(result, CardList) else 1)
+        for line in lines:
+            assert len(line) < 250, type(result)
+            assert " object at 0x" not in line
+    assert repr(etl.Recipe(source="/a.jsonl", lake="/lake", stages=["c4"])) == (
+        "<Recipe recipe; source /a.jsonl; lake /lake; stages c4>"
+    )
+    assert str(etl.Source(path="/a.jsonl", limit=5)) == "path='/a.jsonl' limit=5"
+    report = etl.RunReport("web", "lake", "run-1", rows=9, kept=2)
+    assert repr(report).startswith("<RunReport Recipe web; lake lake; rows 9; kept 2 (22.2 %)")
+
+
+def test_a_long_list_is_cut_at_a_prompt() -> None:
+    reports = CardList(etl.RunReport("web", "lake", f"run-{n}") for n in range(100))
+    lines = repr(reports).split("\n")
+    assert lines[-1] == " ... 60 more]"
+    assert len(lines) == 41
+
+
+def test_a_notebook_shows_recipes_and_problems(made: Recipe, tmp_path: Path) -> None:
+    shown = Shown(made._repr_html_())
+    assert made.to_yaml().strip() in shown.text
+    problems = etl.verify(str(made.lake))
+    assert repr(problems) == "<Problems No problems found>"
+    assert "No problems found" in Shown(problems._repr_html_()).text
+    lake = tmp_path / "lake"
+    etl.write(etl.read_table(str(made.lake), "documents"), str(lake / "documents"))
+    next((lake / "documents").rglob("*.parquet")).unlink()
+    damaged = etl.verify(str(lake))
+    shown = Shown(damaged._repr_html_())
+    assert all(problem.what in shown.text for problem in damaged)
+    assert repr(damaged).startswith(f"<Problems {len(damaged)} problem")
+    assert damaged[0].what in repr(damaged)
 
 
 def test_a_notebook_shows_the_most_frequent_rules_of_a_run_first() -> None:

@@ -16,7 +16,7 @@ LINKS = ("cli", "k8s", "pipelines", "schemas")
 LAYERS = (
     ("visible_text", "text_width"),
     ("errors", "schemas", "kernels"),
-    ("storage", "compact_collections", "html", "row_condition", "settings_files"),
+    ("storage", "compact_collections", "html", "frames", "row_condition", "settings_files"),
     ("parquet",),
     ("compute", "delta", "text"),
     ("sources",),
@@ -24,7 +24,7 @@ LAYERS = (
     ("pipelines",),
     ("recipe",),
     ("lake",),
-    ("dedup", "audit", "loader", "dataframe"),
+    ("dedup", "audit", "loader", "dataframe", "notebook"),
     ("maintenance", "exports"),
     ("job",),
     ("cli",),
@@ -40,6 +40,7 @@ ONLY: dict[str, tuple[str, ...]] = {
     "etl.loader": (
         "errors",
         "schemas",
+        "html",
         "storage",
         "parquet",
         "delta",
@@ -56,7 +57,7 @@ ONLY: dict[str, tuple[str, ...]] = {
 """Packages that may import less than their layer allows: only themselves and these."""
 
 LIBRARIES = {
-    "dask": ("etl.compute.*", "etl.dedup.*", "etl.dataframe"),
+    "dask": ("etl.compute.*", "etl.dedup.*", "etl.dataframe", "etl.notebook"),
     "deltalake": ("etl.delta.*",),
     "distributed": (
         "etl.compute.*",

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from etl import schemas, storage
 from etl.delta.table import Table
-from etl.html.card import Card, cards_html
+from etl.html.card import Card, Shown
 from etl.html.grid import make_grid
 from etl.lake.leases import Lease, all_leases
 from etl.lake.missing_inputs import read_missing
@@ -66,8 +66,8 @@ class RunSummary:
     run: schemas.RunRecord
 
 
-@dataclass(frozen=True, kw_only=True)
-class LakeStatus:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class LakeStatus(Shown):
     """The jobs, tables, quarantined inputs and last run of a lake."""
 
     lake: str
@@ -80,8 +80,8 @@ class LakeStatus:
     )
     missing: list[str] = field(default_factory=list)  # the first 1000
 
-    def _repr_html_(self) -> str:
-        """Return the status as HTML, for notebooks."""
+    def _cards(self) -> list[Card]:
+        """Return the status as cards."""
         facts: dict[str, object] = {
             f"job {number}": f"{job.kind} {job.key}, {'running' if job.is_alive else 'dead'}"
             for number, job in enumerate(self.jobs, 1)
@@ -93,7 +93,7 @@ class LakeStatus:
             facts["ended"] = self.last_run.committed
         header = ("table", "version", "rows", "last commit (UTC)")
         tables = make_grid("Tables", header, self.tables, _table_cells)
-        return cards_html(Card(title=f"Status of {self.lake}", facts=facts, grids=[tables]))
+        return [Card(title=f"Status of {self.lake}", facts=facts, grids=[tables])]
 
 
 def _table_cells(table: TableStatus) -> list[str]:

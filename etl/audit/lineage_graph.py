@@ -8,7 +8,7 @@ from etl.audit.table_diff import Difference, diff
 from etl.audit.trace import trace
 from etl.audit.trace_records import Trace
 from etl.audit.value_counts import sum_counts
-from etl.html.card import Card, cards_html
+from etl.html.card import Card, Shown
 from etl.lake.open_table import open_table
 from etl.lake.table_versions import (
     Version,
@@ -26,8 +26,8 @@ __all__ = ["Difference", "Node", "Trace", "Version", "diff", "graph", "history",
 _MAX_FILES_SHOWN = 20
 
 
-@dataclass(frozen=True, kw_only=True)
-class Node:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Node(Shown):
     """A table at one version in the lineage graph, with the inputs of its rows."""
 
     name: str
@@ -65,9 +65,9 @@ class Node:
     def __str__(self) -> str:
         return "\n".join(map(one_line, self.lines()))
 
-    def _repr_html_(self) -> str:
-        """Return the graph as HTML, for notebooks."""
-        return cards_html(Card(title=self.url, text=str(self), is_code=True))
+    def _cards(self) -> list[Card]:
+        """Return the graph as cards."""
+        return [Card(title=self.url, text=str(self), is_code=True)]
 
 
 def graph(table_url: str, version: int | None = None) -> Node:

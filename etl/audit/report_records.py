@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from etl import schemas
-from etl.html.card import Card, cards_html
+from etl.html.card import Card, Shown
 from etl.html.grid import Grid, make_grid, percent, share_grid
 from etl.lake.quarantine import Quarantined
 from etl.lake.stage_costs import StageCost
@@ -65,8 +65,8 @@ class MeanLosses:
     infinite: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class LakeReport:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class LakeReport(Shown):
     """The counts of a lake; ``rows`` equals ``kept`` plus the sum of ``rejected``."""
 
     lake: str
@@ -93,8 +93,8 @@ class LakeReport:
         """The mean over the documents with tokens; None if there are none."""
         return self.tokens / self.tokenized if self.tokenized else None
 
-    def _repr_html_(self) -> str:
-        """Return the counts as HTML, for notebooks."""
+    def _cards(self) -> list[Card]:
+        """Return the counts as cards."""
         duplicates = sum(self.duplicates.values())
         facts = {
             "rows": f"{self.rows:,}",
@@ -103,7 +103,7 @@ class LakeReport:
             "tokens": f"{self.tokens:,} of {self.tokenized:,} documents",
             "quarantined inputs": f"{len(self.quarantined):,}",
         }
-        return cards_html(Card(title=f"Lake {self.lake}", facts=facts, grids=self._grids()))
+        return [Card(title=f"Lake {self.lake}", facts=facts, grids=self._grids())]
 
     def _grids(self) -> list[Grid]:
         return [

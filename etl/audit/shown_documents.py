@@ -10,7 +10,7 @@ from etl.audit.source_texts import read_texts
 from etl.audit.tune.rejudge import StoredFilter
 from etl.audit.tune.thresholds import Thresholds
 from etl.delta.table import Table
-from etl.html.card import Card, CardList, cards_html, document_card
+from etl.html.card import Card, CardList, Shown, document_card
 from etl.lake.commit_info import find_record
 from etl.lake.table_versions import stream_versions
 from etl.recipe.recipe import Recipe
@@ -18,8 +18,8 @@ from etl.recipe.recipe import Recipe
 _FIXED: Final = frozenset(schemas.documents([], schemas.DEDUP_COLUMNS).names)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ShownDocument:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ShownDocument(Shown):
     """A document with what decided about it.
 
     ``text`` is the stored one or, of a rejected document, that of the input record before any stage.
@@ -37,18 +37,14 @@ class ShownDocument:
     text: str | None
     missing_text: str | None  # why the text is missing
 
-    def _repr_html_(self) -> str:
-        """Return the document as HTML, for notebooks."""
-        return cards_html(self.card())
-
-    def card(self) -> Card:
-        """Return what a notebook shows of the document."""
+    def _cards(self) -> list[Card]:
+        """Return the document as a card."""
         outcome = self.verdict if self.reason is None else f"rejected by {self.reason}"
         facts: dict[str, object] = {"outcome": outcome}
         facts |= {f"failed limit {n}": limit for n, limit in enumerate(self.limits, 1)}
         facts |= {"id": self.id, "url": self.url, "language": self.lang}
         facts["no text"] = self.missing_text
-        return document_card(self, facts)
+        return [document_card(self, facts)]
 
 
 def signals_of(document: Mapping[str, Any]) -> dict[str, float]:

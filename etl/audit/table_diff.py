@@ -10,13 +10,14 @@ from etl import schemas
 from etl.audit.value_counts import count_rules, sum_counts, with_verdict
 from etl.delta.table import Table
 from etl.errors import StorageError
+from etl.html.card import Shown
 from etl.lake.open_table import open_table
 from etl.lake.table_versions import Version, latest_record, live_inputs, read_versions
 from etl.recipe.recipe_diff import differences
 
 
-@dataclass(frozen=True, kw_only=True)
-class Difference:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Difference(Shown):
     """The changes from one version of a table to another."""
 
     url: str

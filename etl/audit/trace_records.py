@@ -8,7 +8,7 @@ from typing import Any, Final
 from etl import schemas
 from etl.audit.rule_limits import FailedLimit
 from etl.delta.table import Table
-from etl.html.card import Card, cards_html, document_card
+from etl.html.card import Card, Shown, document_card
 from etl.lake.commit_info import find_record
 from etl.stages import DedupParagraphs
 
@@ -113,8 +113,8 @@ class TracedTable:
     )  # whether the file is still stored, if not live; None: the store is not reachable
 
 
-@dataclass(frozen=True, kw_only=True)
-class Trace:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Trace(Shown):
     """The complete record of one document in a lake."""
 
     id: str | None
@@ -141,12 +141,8 @@ class Trace:
     )  # other URIs of the input file: it was moved or copied
     table: TracedTable | None = None  # None if the input file does not belong to a Delta table
 
-    def _repr_html_(self) -> str:
-        """Return the trace as HTML, for notebooks."""
-        return cards_html(self.card())
-
-    def card(self) -> Card:
-        """Return what a notebook shows of the trace."""
+    def _cards(self) -> list[Card]:
+        """Return the trace as a card."""
         facts: dict[str, object] = {"outcome": self.outcome}
         facts |= {"id": self.id, "url": self.url, "language": self.lang}
         facts |= {f"failed limit {n}": limit for n, limit in enumerate(self.limits, 1)}
@@ -163,7 +159,7 @@ class Trace:
         if self.shuffled is not None:
             facts["shuffled"] = _location(self.shuffled)
         facts["no text"] = self.missing_text
-        return document_card(self, facts)
+        return [document_card(self, facts)]
 
 
 def _location(location: RowLocation) -> str:

@@ -1,10 +1,13 @@
 """What a notebook shows of an object: cards with facts, tables and a text."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Final, Protocol, TypeVar
 
-from etl.html.grid import Grid, signal_grid
+from etl.html.grid import MAX_ROWS, Grid, signal_grid
+from etl.visible_text import one_line
+
+_LINE_CHARS: Final = 200
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +40,36 @@ def cards_html(*cards: Card) -> str:
     return environment("etl.html").get_template("cards.html").render(cards=cards)
 
 
+class Shown:
+    """An object that a notebook shows as cards, and a prompt as the first card's title and facts.
+
+    A dataclass of it has ``repr=False``; its facts are by default its fields, of lists and dicts the size.
+    """
+
+    def _cards(self) -> Sequence[Card]:
+        """Return the cards, the most important one first."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}  # type: ignore[arg-type]
+        facts = {
+            name: f"{len(value):,}"
+            if isinstance(value, Collection) and not isinstance(value, str)
+            else value
+            for name, value in values.items()
+        }
+        return [Card(title=type(self).__name__, facts=facts)]
+
+    def _repr_html_(self) -> str:
+        """Return the cards as HTML, for notebooks."""
+        return cards_html(*self._cards())
+
+    def __repr__(self) -> str:
+        card = self._cards()[0]
+        name = type(self).__name__
+        title = card.title.removeprefix(name).lstrip()
+        facts = (f"{fact} {value}" for fact, value in card.facts.items() if value is not None)
+        line = one_line(f"{name} {'; '.join([*([title] if title else []), *facts])}")
+        return f"<{line if len(line) <= _LINE_CHARS else f'{line[:_LINE_CHARS]}...'}>"
+
+
 class Described(Protocol):
     """A document with an address, its signals, and a text if it is known."""
 
@@ -60,19 +93,18 @@ def document_card(document: Described, facts: Mapping[str, object]) -> Card:
     )
 
 
-class HasCard(Protocol):
-    """An object that a notebook shows as a card."""
-
-    def card(self) -> Card:
-        """Return the card."""
-
-
-Item = TypeVar("Item", bound=HasCard)
+Item = TypeVar("Item", bound=Shown)
 
 
 class CardList(list[Item]):
-    """A list that a notebook shows as the cards of its items."""
+    """A list that a notebook shows as the cards of its items, and a prompt with a line for each."""
 
     def _repr_html_(self) -> str:
         """Return the cards as HTML."""
-        return cards_html(*(item.card() for item in self))
+        cards = (card for item in self for card in item._cards())  # noqa: SLF001 - of Shown
+        return cards_html(*cards)
+
+    def __repr__(self) -> str:
+        lines = [repr(item) for item in self[:MAX_ROWS]]
+        more = [f"... {len(self) - MAX_ROWS:,} more"] if len(self) > MAX_ROWS else []
+        return "[" + ",\n ".join(lines + more) + "]"

@@ -1,11 +1,10 @@
 """Report what a run would do, decide and need: its plan, a few documents of its input, and its cost."""
 
-import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from etl.errors import LoaderError, StorageError, TableError
-from etl.html.card import Card, cards_html
+from etl.html.card import Card, Shown
 from etl.html.grid import make_grid
 from etl.job.cost_estimate import Estimate, estimate_cost
 from etl.job.plan import Drops, Plan, make_plan
@@ -13,13 +12,14 @@ from etl.job.run_identity import load_reference_tokenizer
 from etl.job.sample_input import InputSample, sample_input
 from etl.loader.measure_evenness import measure_table
 from etl.loader.order.evenness import Evenness
-from etl.recipe.recipe import Recipe
+from etl.recipe.overrides import SettingsLike
+from etl.recipe.recipe import Recipe, RecipeLike
 
 _MAX_FILES = 512  # of a table whose evenness is measured: their footers are read in 0.2 s
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlanReport:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class PlanReport(Shown):
     """What a run would do, what its stages decide on a few documents, and what it would need.
 
     ``sample`` is None if nothing is to be read, or if it was not requested; ``evenness`` is that of the
@@ -31,8 +31,8 @@ class PlanReport:
     estimate: Estimate
     evenness: Evenness | None
 
-    def _repr_html_(self) -> str:
-        """Return the report as HTML, for notebooks."""
+    def _cards(self) -> list[Card]:
+        """Return the report as cards."""
         plan, sample = self.plan, self.sample
         cards = [_plan_card(plan, self.estimate)]
         if sample is not None:
@@ -45,13 +45,13 @@ class PlanReport:
             facts = {f"warning {n}": text for n, text in enumerate(sample.warnings, 1)}
             title = f"Sample: {sample.kept:,} of {sample.documents:,} documents are kept"
             cards.append(Card(title=title, facts=facts, grids=[replace(verdicts, is_text=True)]))
-        return cards_html(*cards)
+        return cards
 
 
 def plan(  # noqa: PLR0913 - one parameter for each option
-    recipe: Recipe | str | os.PathLike[str],
+    recipe: RecipeLike,
     *,
-    settings: Sequence[str] = (),
+    settings: SettingsLike = (),
     env: Collection[str] = (),
     rebuild: bool = False,
     replace_changed: bool = False,
@@ -60,8 +60,8 @@ def plan(  # noqa: PLR0913 - one parameter for each option
 ) -> PlanReport:
     """Report what ``run`` would do, without doing it.
 
-    ``recipe`` is a recipe, its file, or the name of a shipped one; ``settings`` and ``env`` are as in
-    ``Recipe.load``. With ``reads_sample``, the first documents of a few files are read and judged. Raises
+    ``recipe`` is a recipe, a dict, its file, or the name of a shipped one; ``settings`` and ``env`` are those
+    of ``Recipe.load``. With ``reads_sample``, the first documents of a few files are read and judged. Raises
     the errors of ``make_plan`` and ``sample_input``.
     """
     loaded = Recipe.of(recipe, settings=settings, env=env)

@@ -3,9 +3,8 @@
 Workers write files; only the driver commits. After a kill at any moment, ``run`` does the remaining work.
 """
 
-import os
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -23,18 +22,19 @@ from etl.job.tally import Tally
 from etl.job.trial import make_trial
 from etl.lake.leases import hold_lease
 from etl.lake.quarantine import Quarantine
-from etl.recipe.recipe import Recipe
+from etl.recipe.overrides import SettingsLike
+from etl.recipe.recipe import Recipe, RecipeLike
 from etl.storage.store_time_limit import reporting_waits
 
 if TYPE_CHECKING:
     from distributed import Client
 
 
-def run(  # noqa: PLR0913 - one parameter for each option
-    recipe: Recipe | str | os.PathLike[str],
+def run(  # noqa: PLR0913 - one parameter for each option and event
+    recipe: RecipeLike,
     *,
     cluster: "Cluster | Client | str | None" = None,
-    settings: Sequence[str] = (),
+    settings: SettingsLike = (),
     env: Collection[str] = (),
     limit: int | None = None,
     share: float | None = None,
@@ -46,8 +46,8 @@ def run(  # noqa: PLR0913 - one parameter for each option
 ) -> RunReport:
     """Do the remaining work of a recipe and return a report.
 
-    ``recipe`` is a recipe, its file, or the name of a shipped one, with the ``settings`` and ``env`` of
-    ``Recipe.load``. ``cluster`` is the cluster to use, its address (``tcp://...``, ``k8s:FILE``) or an
+    ``recipe`` is a recipe, a dict, its file, or the name of a shipped one, with the ``settings`` and ``env``
+    of ``Recipe.load``. ``cluster`` is the cluster to use, its address (``tcp://...``, ``k8s:FILE``) or an
     existing client; by default this machine, see ``Cluster``. No cluster is started, and Dask is not
     imported, if nothing remains to be done. With ``limit`` or ``share``, the run is a new trial on a part of
     the input, see ``make_trial``. Input that cannot be read, and splits that take longer than ``time_limit``

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Final
 
-from etl.html.card import Card, cards_html
+from etl.html.card import Card, Shown
 from etl.html.grid import percent, share_grid
 from etl.lake.quarantine import Quarantined
 from etl.lake.stage_costs import StageCost
@@ -13,8 +13,8 @@ MAX_SHOWN: Final = 1000
 """Quarantined units that a report describes; chosen here: about 1 MB. The lake has a note of each."""
 
 
-@dataclass(frozen=True)
-class RunReport:
+@dataclass(frozen=True, repr=False)
+class RunReport(Shown):
     """The report of one run: its counts, the resulting table versions, and quarantined work."""
 
     recipe: str
@@ -47,8 +47,8 @@ class RunReport:
         """Whether every part of the input could be read."""
         return not self.num_quarantined
 
-    def _repr_html_(self) -> str:
-        """Return the counts as HTML, for notebooks."""
+    def _cards(self) -> list[Card]:
+        """Return the counts as cards."""
         facts = {
             "lake": self.lake,
             "rows": f"{self.rows:,}",
@@ -61,4 +61,4 @@ class RunReport:
         }
         by_count = sorted(self.rejected.items(), key=lambda each: (-each[1], each[0]))
         rejected = share_grid("Rejected", "rule", dict(by_count), of=self.rows)
-        return cards_html(Card(title=f"Recipe {self.recipe}", facts=facts, grids=[rejected]))
+        return [Card(title=f"Recipe {self.recipe}", facts=facts, grids=[rejected])]

@@ -18,7 +18,8 @@ from etl.compute.print_listener import listener_of
 from etl.compute.unit_time_limit import TIME_LIMIT, check_time_limit
 from etl.errors import ClusterError, RecipeError
 from etl.job.trial import part_of
-from etl.recipe.recipe import Recipe
+from etl.recipe.overrides import SettingsLike, as_settings
+from etl.recipe.recipe import Recipe, RecipeLike
 from etl.recipe.recipe_file import is_shipped
 from etl.recipe.variables import expand_setting
 from etl.stages.base import Stage, map_strings
@@ -44,10 +45,10 @@ class Package:
 
 
 def submit(  # noqa: PLR0913 - the options of ``run``
-    recipe: Recipe | str | os.PathLike[str],
+    recipe: RecipeLike,
     *,
     cluster: Cluster | str,
-    settings: Sequence[str] = (),
+    settings: SettingsLike = (),
     env: Collection[str] = (),
     limit: int | None = None,
     share: float | None = None,
@@ -71,7 +72,8 @@ def submit(  # noqa: PLR0913 - the options of ``run``
     cluster = Cluster(cluster) if isinstance(cluster, str) else cluster
     file = _cluster_file(cluster)
     check_time_limit(time_limit)
-    name = os.fspath(recipe) if not isinstance(recipe, Recipe) else ""
+    settings = as_settings(settings)
+    name = os.fspath(recipe) if isinstance(recipe, str | os.PathLike) else ""
     shipped = None
     if is_shipped(name):
         shipped = [name, *(f"--set={expand_setting(setting, env)}" for setting in settings)]

@@ -1,20 +1,20 @@
 """Make a trial of a recipe: a part of its input, and another lake."""
 
-import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 from etl import storage
 from etl.errors import RecipeError
 from etl.lake.commit_info import find_record
 from etl.lake.open_table import find_table
-from etl.recipe.recipe import Recipe
+from etl.recipe.overrides import SettingsLike
+from etl.recipe.recipe import Recipe, RecipeLike
 from etl.sources import Source
 
 
 def make_trial(
-    recipe: Recipe | str | os.PathLike[str],
+    recipe: RecipeLike,
     *,
-    settings: Sequence[str] = (),
+    settings: SettingsLike = (),
     env: Collection[str] = (),
     limit: int | None = None,
     share: float | None = None,

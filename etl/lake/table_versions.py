@@ -6,19 +6,21 @@ No data file is read. Cost: one pass over the log entries of the table.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from etl import schemas
 from etl.delta.log_segment import ranges
 from etl.delta.table import Table
-from etl.html.card import Card, cards_html
+from etl.html.card import Card, Shown
 from etl.html.grid import make_grid
 from etl.lake.commit_info import fields_of, parse_record
 from etl.lake.open_table import open_table
 
+_COUNTS: Final = ("rows", "kept", "rejected", "tokens")
 
-@dataclass(frozen=True, kw_only=True)
-class Version:
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Version(Shown):
     """A version of a table: the time of its commit and the commit's own record.
 
     ``lineage`` is None for the version that only created the table, and for commits not made by a recipe;
@@ -31,8 +33,14 @@ class Version:
     lineage: schemas.Lineage | None = None
     note: dict[str, Any] = field(default_factory=dict)
 
+    def _cards(self) -> list[Card]:
+        """Return the version as a card."""
+        title, *numbers = _cells(self)
+        facts = {name: n or None for name, n in zip(_COUNTS, numbers, strict=True)}
+        return [Card(title=f"Version {title}", facts=facts)]
 
-class History(list[Version]):
+
+class History(Shown, list[Version]):
     """The versions of a table, newest first; a notebook shows them as a table.
 
     ``newest`` is the version of the table, which may have lost the log entries of some versions.
@@ -40,13 +48,12 @@ class History(list[Version]):
 
     newest: int = -1
 
-    def _repr_html_(self) -> str:
-        """Return the versions as HTML, for notebooks."""
-        header = ("version", "rows", "kept", "rejected", "tokens")
-        grid = make_grid("Versions", header, self, _cells)
-        return cards_html(
-            Card(title="History", text="\n".join(lost_entries(self, self.newest)), grids=[grid])
-        )
+    def _cards(self) -> list[Card]:
+        """Return the versions as cards."""
+        grid = make_grid("Versions", ("version", *_COUNTS), self, _cells)
+        lost = "\n".join(lost_entries(self, self.newest))
+        facts = {"versions": len(self), "newest": self.newest}
+        return [Card(title="History", facts=facts, text=lost, grids=[grid])]
 
 
 def _cells(version: Version) -> list[str]:

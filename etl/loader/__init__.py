@@ -23,7 +23,7 @@ how evenly batches mix the input files. ``loss_log.py`` writes the losses of doc
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from etl.errors import torch_error
+from etl.errors import torch_error, unknown_attribute
 
 if TYPE_CHECKING:
     from etl.loader.batches.document_boundaries import Format
@@ -89,7 +89,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
-        raise AttributeError(f"module 'etl.loader' has no attribute {name!r}")
+        raise unknown_attribute("etl.loader", name, __all__)
     try:
         return getattr(import_module(_MODULES[name]), name)
     except ModuleNotFoundError as error:

@@ -13,6 +13,7 @@ import torch
 
 from etl import storage
 from etl.errors import LoaderError
+from etl.html.card import Shown
 from etl.loader.batches.document_boundaries import Format
 from etl.loader.dataset import TokenDataset
 from etl.loader.find_documents import DocumentSpan
@@ -50,8 +51,8 @@ class ReplaySource:
     tokenizer: TokenizerRecord | None  # from the lineage
 
 
-@dataclass(frozen=True, kw_only=True)
-class Replay:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Replay(Shown):
     """One batch of one rank."""
 
     sources: list[ReplaySource]

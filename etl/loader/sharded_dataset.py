@@ -119,6 +119,12 @@ class ShardedDataset(IterableDataset[Batch]):
         """The samples at the end of an epoch that no rank gets, so that all ranks take equal steps."""
         return self.num_samples % self.world_size
 
+    def __repr__(self) -> str:
+        tables = ", ".join(f"{url} version {version}" for url, version in self.tables())
+        lengths = ", then ".join(f"{length:,}" for _, length in self.epochs.seq_lens)
+        size = f"{self.num_samples:,} samples of {lengths} tokens"
+        return f"<{type(self).__name__}: {size} from {tables}>"
+
     def __len__(self) -> int:
         """Return the number of samples of this rank in an epoch; of all ranks if accelerate divides them."""
         if self.place.is_divided_by_accelerate:

@@ -23,6 +23,7 @@ from etl.audit.verify.small_file_checks import REMOVABLE
 from etl.audit.verify.verify import Problem, verify
 from etl.delta import vacuum_records
 from etl.delta.table import Table
+from etl.html.card import Shown
 from etl.lake import releases
 from etl.lake.finished_versions import FOLDER as FINISHED
 from etl.lake.finished_versions import restore_finished
@@ -37,8 +38,8 @@ __all__ = ["Problem", "Repair", "UnrepairedProblem", "repair"]
 _MAX_ROUNDS = 10  # each repairs what the one before has uncovered
 
 
-@dataclass(kw_only=True)
-class Repair:
+@dataclass(kw_only=True, repr=False)
+class Repair(Shown):
     """What a repair changes, or would change, and the problems that it cannot repair."""
 
     lake: str

@@ -31,6 +31,7 @@ from etl.delta import vacuum_records
 from etl.delta.table import Table
 from etl.delta.vacuum_records import VacuumRecord
 from etl.errors import ConflictError, StorageError, TableError
+from etl.html.card import Shown
 from etl.lake import leases, releases, scratch
 from etl.lake.finished_versions import check_finished
 from etl.lake.missing_tables import no_lake_error
@@ -52,8 +53,8 @@ _EXCLUDED = ("vacuum", "repair")  # jobs that a vacuum does not run beside
 _BATCH_FILES = 256  # that are deleted after each check of the lease
 
 
-@dataclass(frozen=True, kw_only=True)
-class Vacuum:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Vacuum(Shown):
     """The files that a vacuum deleted and the uploads that it aborted, or would."""
 
     lake: str

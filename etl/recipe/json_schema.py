@@ -23,6 +23,12 @@ def json_schema() -> dict[str, Any]:
         "minProperties": 1,
         "maxProperties": 1,
     }
+    source = schema["properties"]["source"]
+    path = schema["$defs"]["Source"]["properties"]["path"]
+    schema["properties"]["source"] = {
+        "description": source["description"],
+        "anyOf": [{"$ref": source["$ref"]}, *path["anyOf"]],
+    }
     schema["properties"]["stages"] = {
         "type": "array",
         "description": schema["properties"]["stages"]["description"],

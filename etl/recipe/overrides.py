@@ -1,10 +1,37 @@
 """Override settings of a recipe with `key=value`."""
 
+import json
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from etl.errors import RecipeError, nearest_names
 from etl.settings_files.yaml_file import read_value
+
+SettingsLike = Sequence[str] | Mapping[str, Any]
+"""Settings as ``key=value``, or values by key."""
+
+
+def as_settings(settings: SettingsLike) -> list[str]:
+    """Return settings as ``key=value``; raise RecipeError for a value that YAML does not have.
+
+    >>> as_settings({"gopher_quality.min_words": 80, "lake": "lake"})
+    ['gopher_quality.min_words=80', 'lake="lake"']
+    """
+    if isinstance(settings, str):
+        return [settings]
+    if not isinstance(settings, Mapping):
+        return [*settings]
+    try:
+        return [
+            f"{key}={json.dumps(value, ensure_ascii=False, default=os.fspath)}"
+            for key, value in settings.items()
+        ]
+    except (TypeError, ValueError) as error:
+        hint = "give texts, numbers, lists and dicts"
+        raise RecipeError(
+            f"a value cannot be written ({error})", where="settings", hint=hint
+        ) from error
 
 
 def override(data: dict[str, Any], setting: str) -> None:

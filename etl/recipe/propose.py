@@ -10,7 +10,7 @@ from typing import Any, Final
 import pyarrow.compute as pc
 import yaml
 
-from etl.html.card import Card, cards_html
+from etl.html.card import Card, Shown
 from etl.sources.inspect import SourceFacts, inspect_source
 from etl.stages.apply import apply
 from etl.stages.filters.language import Language
@@ -27,8 +27,8 @@ _COMMENT_CHARS: Final = 78
 _MAX_NAMES: Final = 12  # of columns in a comment
 
 
-@dataclass(frozen=True, kw_only=True)
-class Proposal:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Proposal(Shown):
     """A recipe as text, and what it is based on.
 
     ``languages`` has the share of sampled documents by language, largest first; documents whose language is
@@ -47,10 +47,10 @@ class Proposal:
         texts = self.facts.documents["text"]
         return len(texts) - int(texts.null_count)
 
-    def _repr_html_(self) -> str:
-        """Return the recipe as HTML, for notebooks."""
+    def _cards(self) -> list[Card]:
+        """Return the recipe as cards."""
         title = f"Recipe, proposed from {self.sampled:,} documents"
-        return cards_html(Card(title=title, text=self.text, is_code=True))
+        return [Card(title=title, text=self.text, is_code=True)]
 
 
 def propose_recipe(

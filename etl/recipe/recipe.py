@@ -14,7 +14,8 @@ from pydantic import ValidationError, field_validator, model_validator
 
 from etl import pipelines, storage
 from etl.errors import RecipeError
-from etl.recipe.overrides import override
+from etl.html.card import Card, Shown
+from etl.recipe.overrides import SettingsLike, as_settings, override
 from etl.recipe.recipe_errors import explain_errors, names_in
 from etl.recipe.recipe_file import RecipeFile
 from etl.recipe.relative_paths import resolve_paths
@@ -41,25 +42,25 @@ _AFTER_DOCUMENTS: Final = tuple(
 """The kinds of the stages of later phases, in the order of a recipe: at most one of each kind."""
 
 
-class Recipe(Settings):
+class Recipe(Shown, Settings):
     """A source, the stages to apply to it, and the lake to write to.
 
-    >>> recipe = Recipe(name="demo", source={"path": "data/*.parquet"}, stages=["dedup_exact"])
+    >>> recipe = Recipe(source="data/*.parquet", stages=["dedup_exact"])
     >>> [stage.kind for stage in recipe.stages]
     ['dedup_exact']
     """
 
-    name: str
+    name: str = "recipe"
     """The name of the recipe, for reports."""
     source: Source
-    """What to read."""
+    """What to read; a URL, glob or folder, or a list of them, is its ``path``."""
     lake: str | None = None
     """The URL or path of the folder to write the tables to; ``--lake`` overrides it."""
     seed: int = 0
     """The seed of all random choices that have no seed of their own."""
     rejected: Rejected = Rejected()
     """What to store of rejected documents."""
-    stages: StageList
+    stages: StageList = ()
     """The stages to apply to each document, in order."""
 
     @model_validator(mode="before")
@@ -103,32 +104,45 @@ class Recipe(Settings):
         cls,
         path: str | os.PathLike[str],
         *,
-        settings: Sequence[str] = (),
+        settings: SettingsLike = (),
         env: Collection[str] = (),
     ) -> "Recipe":
         """Read a recipe file, or the shipped recipe of that name, and override settings.
 
         Paths in the file are relative to its folder. ``settings`` are ``key=value`` pairs with dotted
-        keys (``gopher_quality.min_words=80``); paths in them are relative to the working folder. ``env``
-        names environment variables that paths may contain as ``${NAME}``; HOME and those whose names begin
-        with ``TOKENLAKE_`` are always allowed. Raises RecipeError with file and line.
+        keys (``gopher_quality.min_words=80``) or a dict; paths in them are relative to the working folder.
+        ``env`` names environment variables that paths may contain as ``${NAME}``; HOME and those whose names
+        begin with ``TOKENLAKE_`` are always allowed. Raises RecipeError with file and line.
         """
-        return cls._from_file(RecipeFile.find(path), settings, env)
+        return cls._from_file(RecipeFile.find(path), as_settings(settings), env)
 
     @classmethod
     def of(
         cls,
-        recipe: "Recipe | str | os.PathLike[str]",
+        recipe: "RecipeLike",
         *,
-        settings: Sequence[str] = (),
+        settings: SettingsLike = (),
         env: Collection[str] = (),
     ) -> "Recipe":
-        """Return a recipe with settings overridden, or ``load`` the recipe of a path or name."""
-        if not isinstance(recipe, Recipe):
+        """Return a recipe with settings overridden: one of a dict, or ``load`` that of a path or name.
+
+        >>> Recipe.of({"source": "a.jsonl"}, settings={"name": "web"}).name
+        'web'
+        """
+        if isinstance(recipe, str | os.PathLike):
             return cls.load(recipe, settings=settings, env=env)
+        if isinstance(recipe, Mapping):
+            file = RecipeFile.of({"stages": [], **recipe}, "Recipe")
+            return cls._from_file(file, as_settings(settings), env)
+        if not isinstance(recipe, Recipe):
+            raise RecipeError(
+                f"{type(recipe).__qualname__} is not a type of recipes",
+                hint="give a Recipe, a dict, the path of a file, or the name of a shipped recipe",
+            )
         if not settings:
             return recipe
-        return cls._from_file(RecipeFile.of(recipe.written(), recipe.name), settings, env)
+        file = RecipeFile.of(recipe.written(), recipe.name)
+        return cls._from_file(file, as_settings(settings), env)
 
     @classmethod
     def recorded(
@@ -267,6 +281,15 @@ class Recipe(Settings):
         text = yaml.safe_dump(self.written(), sort_keys=False)
         return text.replace("${", "$${")  # a literal dollar sign
 
+    def _cards(self) -> list[Card]:
+        """Return the recipe as a card."""
+        facts: dict[str, object] = {
+            "source": ", ".join(self.source.paths),
+            "lake": self.lake,
+            "stages": " → ".join(stage.kind for stage in self.stages) or "none",
+        }
+        return [Card(title=f"Recipe {self.name}", facts=facts, text=self.to_yaml(), is_code=True)]
+
     def written(self) -> dict[str, Any]:
         """Return the recipe as the data of a file, without defaults."""
         fields = self.model_dump(mode="json", exclude_defaults=True, exclude={"stages"})
@@ -278,6 +301,10 @@ class Recipe(Settings):
 
     def _stages_of(self, phase: Phase) -> tuple[Stage, ...]:
         return tuple(stage for stage in self.stages if stage.phase == phase)
+
+
+RecipeLike = Recipe | Mapping[str, Any] | str | os.PathLike[str]
+"""A recipe, its data, the path of its file, or the name of a shipped one."""
 
 
 def _rank(stage: Stage) -> int:

@@ -1,7 +1,7 @@
 """Find and read the YAML of a recipe: a file, or a shipped recipe by its name. It has at most 1000 stages."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, Self
@@ -33,10 +33,10 @@ class RecipeFile(YamlFile):
         file = pipelines.find_recipe(name) if is_shipped(name) else name
         return cls.read(file, _KIND, names=shipped)
 
-    def stages(self) -> list[Any]:
+    def stages(self) -> Sequence[Any]:
         """Return the stages as written; raise RecipeError if they are not a list or are too many."""
         stages = self.data.get("stages")
-        if not isinstance(stages, list):
+        if not isinstance(stages, list | tuple):
             where = self.locate(("stages",))
             near = get_close_matches("stages", map(str, self.data), n=1)
             if "stages" not in self.data and near:

@@ -28,7 +28,7 @@ def resolve_paths(data: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 def map_paths(data: Mapping[str, Any], function: Callable[[str], str | None]) -> dict[str, Any]:
     """Return a recipe's data with a function applied to each path, those included that stages default to."""
     mapped = dict(data)
-    if isinstance(source := _as_data(data.get("source")), Mapping) and "path" in source:
+    if isinstance(source := _as_source(data.get("source")), Mapping) and "path" in source:
         mapped["source"] = {**source, "path": map_strings(function, source["path"])}
     if "lake" in data:
         mapped["lake"] = map_strings(function, data["lake"])
@@ -47,6 +47,12 @@ def _map_stage(stage: Any, function: Callable[[str], str | None]) -> Any:
     paths = {name: stage.get(name, defaults.get(name)) for name in model.paths}
     paths = {name: path for name, path in paths.items() if path is not None}
     return {**stage, **{name: map_strings(function, path) for name, path in paths.items()}}
+
+
+def _as_source(value: Any) -> Any:
+    """Return the fields of a source that is an object, or written as its path."""
+    is_path = isinstance(value, str | os.PathLike | list | tuple)
+    return {"path": value} if is_path else _as_data(value)
 
 
 def _as_data(value: Any) -> Any:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from etl.errors import RecipeError, nearest_names
+from etl.html.card import Card, CardList, Shown
 from etl.stages import STAGES, Filter, Stage, Transform
 from etl.stages.signals import SIGNALS
 
@@ -30,8 +31,8 @@ class SettingReference:
     about: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class StageReference:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class StageReference(Shown):
     """A stage; a bare value in a recipe sets the setting ``shorthand``."""
 
     kind: str
@@ -40,20 +41,24 @@ class StageReference:
     shorthand: str | None
     settings: tuple[SettingReference, ...]
 
+    def _cards(self) -> list[Card]:
+        """Return the stage as a card."""
+        return [Card(title=self.kind, facts={"does": self.summary}, text=self.about)]
+
     @property
     def summary(self) -> str:
         """The first sentence of ``about``, on one line."""
         return " ".join(self.about.partition("\n\n")[0].split())
 
 
-def list_stages() -> list[StageReference]:
+def list_stages() -> CardList[StageReference]:
     """Return all stages by group.
 
     >>> [stage.kind for stage in list_stages()][-3:]
     ['dedup_minhash', 'dedup_paragraphs', 'tokenize']
     """
     stages = [_describe(kind, model) for kind, model in STAGES.items()]
-    return sorted(stages, key=lambda stage: GROUPS.index(stage.group))
+    return CardList(sorted(stages, key=lambda stage: GROUPS.index(stage.group)))
 
 
 def find_stage(kind: str) -> StageReference:

@@ -3,6 +3,7 @@
 import ast
 import inspect
 import textwrap
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -44,6 +45,13 @@ class Settings(BaseModel):
 
     # So marked, it is not called for a model inside another one, which reports the errors of both.
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """Yield the fields that differ from their defaults, which ``repr`` shows."""
+        fields = type(self).model_fields
+        for name, value in super().__repr_args__():
+            if name not in fields or value != fields[name].get_default(call_default_factory=True):
+                yield name, value
 
     @classmethod
     def names_in(cls, location: Location) -> list[str]:

@@ -78,6 +78,9 @@ def _explain(detail: Any, names_in: Callable[[Location], list[str]], where: str)
         case "extra_forbidden":
             what = f"unknown key {name!r}"
             hint = nearest_names(str(location[-1]), names_in(location[:-1]))
+        case "union_tag_not_found":
+            what = f"must be a stage, not {_shown(value)}"
+            hint = "write each stage as an item of the list: its name, or its name with settings"
         case "union_tag_invalid":
             tag = str(detail["ctx"]["tag"])
             what, hint = f"unknown stage {tag!r}", nearest_names(tag, names_in(location))

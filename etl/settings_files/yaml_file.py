@@ -6,7 +6,6 @@ million digits. An integer has 64 bits. A recipe at these limits is read in 6 s 
 """
 
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +17,7 @@ from pydantic import ValidationError
 
 from etl.errors import RecipeError, TokenlakeError, nearest_names
 from etl.settings_files.settings import Settings
-from etl.settings_files.validation_errors import explain_errors
+from etl.settings_files.validation_errors import explain_errors, locate_in_python
 
 _MAX_BYTES = 1 << 20  # of a file; the shipped recipes have 3 KB
 _MAX_NODES = 100_000  # values in a file, counting those repeated by aliases
@@ -66,7 +65,7 @@ class YamlFile:
     """The data of a YAML file, with the line of each value for errors."""
 
     def __init__(
-        self, where: str, folder: Path, root: yaml.MappingNode, data: dict[str, Any]
+        self, where: str, folder: Path, root: yaml.MappingNode | None, data: dict[str, Any]
     ) -> None:
         self.folder = folder
         self.data = data
@@ -93,14 +92,12 @@ class YamlFile:
     @classmethod
     def of(cls, data: Mapping[str, Any], where: str) -> Self:
         """Create a file from data; errors name ``where`` in place of a path."""
-        # Not JSON, which has two escapes for a character that YAML writes as one.
-        text = yaml.safe_dump(dict(data), default_flow_style=True, width=sys.maxsize)
-        root = yaml.compose(text, Loader=_LOADER)
-        assert isinstance(root, yaml.MappingNode)
-        return cls(where, Path.cwd(), root, dict(data))
+        return cls(where, Path.cwd(), None, dict(data))
 
     def locate(self, location: Sequence[str | int]) -> str:
         """Return the file and the line of a value, or of its nearest parent that is there, for errors."""
+        if self._root is None:
+            return locate_in_python(self._where, tuple(location))
         node: yaml.Node = self._root
         line = node.start_mark.line
         for part in location:

@@ -1,5 +1,6 @@
 """The base classes of stages: Stage, Filter and Transform; what is stored of rejected documents."""
 
+import os
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final, Literal, Self, get_args
 
@@ -39,6 +40,8 @@ def map_strings(function: Callable[[str], Any], value: Any) -> Any:
     >>> map_strings(str.upper, {"a": ("b", None)})
     {'a': ('B', None)}
     """
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
     if isinstance(value, list | tuple):
         return tuple(map_strings(function, each) for each in value)
     if isinstance(value, Mapping):

@@ -102,7 +102,7 @@ def test_no_artifact_contains_a_secret(
         report = run(recipe, cluster=client)
         texts += dashboard(client)
         logs = [client.get_scheduler_logs(), client.get_worker_logs()]
-        texts += [repr(report), repr(logs), client.run_on_scheduler(tasks)]
+        texts += [repr(vars(report)), repr(logs), client.run_on_scheduler(tasks)]
     assert len(report.quarantined) == 1
     texts += everything_written(lake)
     texts += reports(tmp_path / "recipe.yaml", lake)

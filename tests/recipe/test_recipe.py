@@ -112,7 +112,7 @@ def test_a_recipe_survives_a_round_trip_through_yaml(
         ("lake: lake", "lake: [1]", 5, "lake", None),
         ("path: raw/*.parquet", "path:", 3, "source.path: input should be a valid string", None),
         ("[de, en]", "[de, no]", 7, "not False", "put quotes around"),
-        ("source:\n  path: raw/*.parquet\n  columns:", "source: raw\nx:", 2, "source", "path"),
+        ("source:\n  path: raw/*.parquet\n  columns:", "source: 5\nx:", 2, "source", "path"),
         ("lake: lake", "? [a]\n: b", 5, "invalid YAML: found unhashable key", None),
         ("lake: lake", "name: again", 5, "occurs twice", None),
         ("  - dedup_exact", "  - dedup_exact\n  - language", 6, "order is filters", None),
@@ -473,8 +473,8 @@ def test_every_property_of_the_json_schema_is_described() -> None:
         ({"source": {"path": "a"}, "stages": [], "sed": 1}, "Recipe: unknown key 'sed'"),
         ({"source": {"path": "a"}, "stages": ["dedup_exact", "c4"]}, "c4 must come before"),
         (
-            {"source": {"path": "a"}, "sed": 1},
-            "Recipe: 'stages' is missing\n  hint: write `stages: ...`\nRecipe: unknown key 'sed'",
+            {"sed": 1},
+            "Recipe: 'source' is missing\n  hint: write `source: ...`\nRecipe: unknown key 'sed'",
         ),
     ],
 )

@@ -22,7 +22,7 @@ from etl.audit.duplicates.rows_by_source import RowsBySource
 from etl.audit.row_lookup import find_rows
 from etl.delta.table import Table
 from etl.errors import TableError
-from etl.html.card import Card, cards_html
+from etl.html.card import Card, Shown
 from etl.html.grid import make_grid
 from etl.lake.releases import tables_at
 
@@ -83,8 +83,8 @@ class Saved:
     unknown: int  # documents whose keepers have no tokens
 
 
-@dataclass(frozen=True, kw_only=True)
-class DuplicateReport:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class DuplicateReport(Shown):
     """The duplicates of a lake."""
 
     lake: str
@@ -99,8 +99,8 @@ class DuplicateReport:
     languages: dict[str, Saved]  # by language of the keeper; empty if none was detected
     cuts: CutTotals | None  # None: the recipe cuts nothing
 
-    def _repr_html_(self) -> str:
-        """Return the counts and the largest clusters as HTML, for notebooks."""
+    def _cards(self) -> list[Card]:
+        """Return the counts and the largest clusters as cards."""
         facts = {kind: f"{count:,}" for kind, count in self.kinds.items()}
         facts |= {"clusters": f"{self.clusters:,}", "tokens saved": f"~{self.saved.tokens:,}"}
         grids = [
@@ -128,7 +128,7 @@ class DuplicateReport:
             )
             for each in self.largest
         )
-        return cards_html(Card(title=f"Lake {self.lake}", facts=facts, grids=grids), *largest)
+        return [Card(title=f"Lake {self.lake}", facts=facts, grids=grids), *largest]
 
 
 def duplicates(lake: str, *, top: int = 10, version: int | str | None = None) -> DuplicateReport:

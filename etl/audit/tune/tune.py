@@ -20,11 +20,12 @@ from etl.audit.tune.rejudge import columns_of, rejecting_stage, rejudge
 from etl.audit.tune.thresholds import Thresholds
 from etl.delta.table import Table
 from etl.errors import RecipeError, TableError
-from etl.html.card import Card, cards_html
+from etl.html.card import Card, CardList, Shown
 from etl.html.grid import make_grid
 from etl.lake.commit_info import find_record
 from etl.lake.open_table import find_table, open_table
 from etl.parquet.data_file_reader import open_data_file, read_columns
+from etl.recipe.overrides import SettingsLike, as_settings
 from etl.stages import DedupExact, Filter, Stage, Tokenize, Transform
 
 _THREADS: Final = 4
@@ -34,8 +35,8 @@ _SIZES: Final = ("num_chars", "num_segments", "num_words")
 _NO_TOKENS: Final = pl.DataFrame(schema={"row": pl.Int64, "num_tokens": pl.Int32})
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tuning:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Tuning(Shown):
     """The counts that the filters of a lake keep now, and would keep with other settings."""
 
     lake: str
@@ -47,8 +48,8 @@ class Tuning:
     unknown: dict[str, int]  # stage -> documents that would reach it and have no verdict
     not_counted: list[str]  # later stages that the counts ignore
 
-    def _repr_html_(self) -> str:
-        """Return the counts as HTML, for notebooks."""
+    def _cards(self) -> list[Card]:
+        """Return the counts as cards."""
         now, then = self.whole.now, self.whole.then
         amounts = [
             ("kept", now.kept, then.kept),
@@ -59,6 +60,7 @@ class Tuning:
         rules = [(rule, *counts) for rule, counts in self.rules.items()]
         facts: dict[str, object] = {
             "settings": ", ".join(self.settings),
+            "kept": f"{then.kept:,} instead of {now.kept:,}",
             "not counted": ", ".join(self.not_counted) or None,
         }
         grids = [
@@ -68,7 +70,7 @@ class Tuning:
                 ("Rejected", "rule", rules),
             )
         ]
-        return cards_html(Card(title=f"Lake {self.lake}", facts=facts, grids=grids))
+        return [Card(title=f"Lake {self.lake}", facts=facts, grids=grids)]
 
 
 def _cells(counts: tuple[str, int, int]) -> list[str]:
@@ -76,16 +78,16 @@ def _cells(counts: tuple[str, int, int]) -> list[str]:
     return [name, f"{now:,}", f"{then:,}", f"{then - now:+,}" if then != now else ""]
 
 
-def tune(lake: str, settings: Sequence[str]) -> Tuning:
+def tune(lake: str, settings: SettingsLike) -> Tuning:
     """Count what would be kept with settings overridden, such as ``gopher_quality.min_words=80``.
 
     Raises RecipeError if a setting is unknown or not a threshold, TableError if the documents were not
     made by a recipe or their signals do not give the stored reasons.
     """
-    return _TunableLake(lake).tuned([list(settings)])[0]
+    return _TunableLake(lake).tuned([as_settings(settings)])[0]
 
 
-def sweep(lake: str, over: str, settings: Sequence[str] = ()) -> list[Tuning]:
+def sweep(lake: str, over: str, settings: SettingsLike = ()) -> CardList[Tuning]:
     """Tune for each value of one more setting, such as ``gopher_quality.min_words=20,50,80``.
 
     The documents are read once for all values.
@@ -97,8 +99,8 @@ def sweep(lake: str, over: str, settings: Sequence[str] = ()) -> list[Tuning]:
             where="--sweep",
             hint="write key=value,value, for example gopher_quality.min_words=20,50,80",
         )
-    cases = [[*settings, f"{key}={value.strip()}"] for value in values.split(",")]
-    return _TunableLake(lake).tuned(cases)
+    cases = [[*as_settings(settings), f"{key}={value.strip()}"] for value in values.split(",")]
+    return CardList(_TunableLake(lake).tuned(cases))
 
 
 class _TunableLake:

@@ -6,7 +6,7 @@ compared with the values. ``quick`` reads the footers only.
 
 from collections.abc import Container, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
@@ -17,6 +17,8 @@ from etl import storage
 from etl.audit.value_counts import iterate_rows
 from etl.delta.table import Table
 from etl.errors import error_line
+from etl.html.card import Card, Shown
+from etl.html.grid import make_grid
 from etl.parquet.parquet_file import FileMetaData, ParquetFile, RowGroupMetaData, open_parquet
 from etl.parquet.statistics_collector import prefix_bounds
 from etl.visible_text import one_line
@@ -39,6 +41,23 @@ class Problem:
     def __str__(self) -> str:
         where = self.table if self.file is None else f"{self.table}/{self.file}"
         return one_line(f"{where}: {self.what}")
+
+
+class Problems(Shown, list[Problem]):
+    """The problems of a lake; a notebook shows them as a table."""
+
+    def _cards(self) -> list[Card]:
+        """Return the problems as a card."""
+        if not self:
+            return [Card(title="No problems found")]
+        grid = make_grid(
+            "Problems",
+            ("table", "data file", "problem"),
+            self,
+            lambda each: (each.table, each.file or "", each.what),
+        )
+        title = f"{len(self):,} problem{'s' if len(self) > 1 else ''}"
+        return [Card(title=title, facts={"first": self[0]}, grids=[replace(grid, is_text=True)])]
 
 
 def check_files(

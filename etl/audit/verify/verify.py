@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from etl import storage
 from etl.audit.verify.decision_checks import check_decisions
-from etl.audit.verify.file_checks import Problem, check_files
+from etl.audit.verify.file_checks import Problem, Problems, check_files
 from etl.audit.verify.key_checks import check_keys
 from etl.audit.verify.log_checks import check_logs
 from etl.audit.verify.loss_checks import check_losses
@@ -33,10 +33,10 @@ from etl.lake.table_versions import LiveInputs
 from etl.lake.work_units import WorkUnit, kept_units
 from etl.recipe.recipe import Recipe
 
-__all__ = ["Problem", "verify"]
+__all__ = ["Problem", "Problems", "verify"]
 
 
-def verify(lake: str, *, quick: bool = False, sources: bool = False) -> list[Problem]:
+def verify(lake: str, *, quick: bool = False, sources: bool = False) -> Problems:
     """Return all problems in a lake, sorted by table and data file.
 
     With ``sources``, its input files are read again and compared with the rows read from them.
@@ -49,14 +49,14 @@ def verify(lake: str, *, quick: bool = False, sources: bool = False) -> list[Pro
     logs = check_logs(url)
     small = list(check_small_files(url))
     if logs.problems:
-        return sorted([*logs.problems, *small], key=_sort_key)
+        return Problems(sorted([*logs.problems, *small], key=_sort_key))
     tables = {name: logs.tables[name] for name in SPECS if name in logs.tables}
     if "documents" not in tables:
         tables = open_tables(url)  # raises the error of a missing lake
     for table in tables.values():
         check_format(table)
     if problems := list(_foreign_changes(tables)):
-        return [*problems, *small]
+        return Problems([*problems, *small])
     for table in tables.values():
         problems += _check_table(table, quick=quick)
     if not problems and not quick:
@@ -69,7 +69,7 @@ def verify(lake: str, *, quick: bool = False, sources: bool = False) -> list[Pro
     for table in tables.values():
         problems += _check_releases(url, table, quick=quick)
     problems += small
-    return sorted(problems, key=_sort_key)
+    return Problems(sorted(problems, key=_sort_key))
 
 
 def _foreign_changes(tables: Mapping[str, Table]) -> Iterator[Problem]:
