@@ -84,7 +84,7 @@ def write(
     created; if it has the name of a table of a lake (documents, duplicates, keys, tokens), its columns have
     the types of that table. All rows are stored as they are, also texts of rejected documents. ``archive``
     compresses tokens as far as possible, for tables that are stored rather than trained on. Raises TableError
-    if the columns differ from those of the table, and MismatchError if the table is managed by ``etl.run``.
+    if the columns differ from the table's, and MismatchError if the table is managed by ``etl.run``.
     """
     url = storage.normalize(table_url)
     table = Table.open(url) if Table.exists(url) else None
@@ -101,7 +101,7 @@ def write(
     extra = set(frame.columns) - set(schema.names)
     if missing or extra:
         raise TableError(
-            "the columns differ from those of the table "
+            "the columns differ from the table's "
             f"(missing {sorted(missing)}, unknown {sorted(extra)})",
             where=url,
         )

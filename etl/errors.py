@@ -53,7 +53,7 @@ def nearest_names(name: str, known: Iterable[str]) -> str | None:
 
 
 def unknown_attribute(module: str, name: str, known: Iterable[str]) -> AttributeError:
-    """Return the error for a name that a module does not have, with the closest one that it has.
+    """Return the error for a name that a module does not have, with the closest name that it has.
 
     >>> unknown_attribute("etl", "rport", ["report", "run"])
     AttributeError("module 'etl' has no attribute 'rport'; did you mean 'report'?")

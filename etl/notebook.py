@@ -77,8 +77,8 @@ def apply(
     kept and returns a verdict for each, or with ``per: document`` a dict and one verdict.
 
     The column ``text`` is required; ``id``, ``url`` and ``media_type`` are read if they exist. ``columns``
-    gives other names, as in ``Source``. Transforms rewrite the text; that of a rejected row is the one that
-    the stage rejected. Rows that have a ``reason``, from ``etl.read`` or an earlier call, stay rejected.
+    gives other names, as in ``Source``. Transforms rewrite the text; a rejected row has the text that the
+    stage rejected. Rows that have a ``reason``, from ``etl.read`` or an earlier call, stay rejected.
 
     Raises TableError if there is no text, or if a column would be overwritten, and RecipeError for invalid
     stages and for those that need a whole lake: deduplication and tokenize.
@@ -172,7 +172,7 @@ def _columns_to_read(names: Sequence[str], columns: ColumnNames) -> Columns:
 def _columns_to_add(names: Sequence[str], stages: Sequence[Stage]) -> list[str]:
     """Return the columns that the stages add; raise TableError if the data has one of these.
 
-    Those of the language are added if a stage reads it. A reason may be there, and then a verdict.
+    The language columns are added if a stage reads it. A reason may be there, and then a verdict.
     """
     steps = (step for run in split_at_transforms(stages) for step in run)
     reads = {name for step in steps for name in with_needs(step.reads)}
@@ -189,7 +189,7 @@ def _columns_to_add(names: Sequence[str], stages: Sequence[Stage]) -> list[str]:
 
 
 def _raw_batches(table: pa.Table, read: Columns, name: str) -> Iterator[pa.Table]:
-    """Yield the rows as batches of a source, converted as those of a file are."""
+    """Yield the rows as batches of a source, converted as the rows of a file are."""
     source = Source(path=name, columns=read)
     split = Split(uri=name, size=0, fingerprint="", format="arrow")
     table = _with_text(table, read.text)
@@ -224,7 +224,7 @@ def _with_text(table: pa.Table, name: str) -> pa.Table:
 def _given_columns(table: pa.Table) -> dict[str, pa.ChunkedArray]:
     """Return those columns of a source that the data has; others of these names are ordinary columns.
 
-    Raises TableError if reasons and verdicts are not those of stages.
+    Raises TableError if reasons and verdicts do not come from stages.
     """
     given = {}
     for name in _GIVEN:
@@ -239,7 +239,7 @@ def _given_columns(table: pa.Table) -> dict[str, pa.ChunkedArray]:
 
 
 def _check_reasons(table: pa.Table, reasons: pa.ChunkedArray) -> None:
-    """Raise TableError if the columns ``reason`` and ``verdict`` are not those of stages."""
+    """Raise TableError if the columns ``reason`` and ``verdict`` do not come from stages."""
     kinds = {*STAGES, "source"}
     for reason in reasons.unique().to_pylist():
         if reason is not None and str(reason).partition(".")[0] not in kinds:

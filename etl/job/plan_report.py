@@ -60,8 +60,8 @@ def plan(  # noqa: PLR0913 - one parameter for each option
 ) -> PlanReport:
     """Report what ``run`` would do, without doing it.
 
-    ``recipe`` is a recipe, a dict, its file, or the name of a shipped one; ``settings`` and ``env`` are those
-    of ``Recipe.load``. With ``reads_sample``, the first documents of a few files are read and judged. Raises
+    ``recipe`` is a recipe, a dict, its file, or the name of a shipped one; ``settings`` and ``env`` are as
+    in ``Recipe.load``. With ``reads_sample``, the first documents of a few files are read and judged. Raises
     the errors of ``make_plan`` and ``sample_input``.
     """
     loaded = Recipe.of(recipe, settings=settings, env=env)

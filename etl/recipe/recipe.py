@@ -4,11 +4,9 @@ import hashlib
 import json
 import os
 from collections.abc import Collection, Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, Literal, Self, get_args
 
-import pyarrow as pa
 import yaml
 from pydantic import ValidationError, field_validator, model_validator
 
@@ -20,26 +18,22 @@ from etl.recipe.recipe_errors import explain_errors, names_in
 from etl.recipe.recipe_file import RecipeFile
 from etl.recipe.relative_paths import resolve_paths
 from etl.recipe.stage_list import StageList, parse_stage, settings_of_record
+from etl.recipe.stage_order import check_stages
 from etl.recipe.variables import expand_variables
 from etl.settings_files.settings import Settings
 from etl.settings_files.validation_errors import Location
 from etl.sources import Source
-from etl.stages import STAGES, SpecialTokens, Stage, Tokenize
+from etl.stages import Stage, Tokenize
 from etl.stages.against import Reference
 from etl.stages.base import PHASES, Phase, Rejected
 from etl.stages.dedup_base import DedupStage, dedup_stages
-from etl.stages.document_columns import describing_stages, documents_schema
+from etl.stages.document_columns import describing_stages
 
 Step = Literal["documents", "duplicates", "tokens"]
 """The table that a phase of a recipe fills."""
 
 STEPS: Final[tuple[Step, ...]] = get_args(Step)
 """The steps in order, one for each of ``PHASES``."""
-
-_AFTER_DOCUMENTS: Final = tuple(
-    kind for phase in PHASES[1:] for kind, model in STAGES.items() if model.phase == phase
-)
-"""The kinds of the stages of later phases, in the order of a recipe: at most one of each kind."""
 
 
 class Recipe(Shown, Settings):
@@ -72,27 +66,7 @@ class Recipe(Shown, Settings):
     @field_validator("stages")
     @classmethod
     def _check_order(cls, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
-        """Refuse stages in the wrong order, repeated ones, and columns that two stages compute."""
-        for before, after in pairwise(stages):
-            if _rank(before) > _rank(after):
-                raise ValueError(
-                    f"{after.kind} must come before {before.kind}; "
-                    f"the order is filters and transforms, then {', '.join(_AFTER_DOCUMENTS)}"
-                )
-            if before.kind == after.kind and _rank(after) > 0:
-                raise ValueError(f"{after.kind} occurs twice")
-        columns: set[str] = set()
-        for stage in stages:
-            if "loss" in stage.signals() and "loss" not in {*columns, *stage.columns()}:
-                raise ValueError(f"{stage.kind} reads 'loss', which no stage before it provides")
-            for column in stage.columns():
-                if column in columns:
-                    raise ValueError(
-                        f"two stages compute the column {column!r}; give one of them a name"
-                    )
-                columns.add(column)
-        _check_keep(stages)
-        return _with_special_tokens(stages)
+        return check_stages(stages)
 
     @classmethod
     def names_in(cls, location: Location) -> list[str]:
@@ -305,32 +279,3 @@ class Recipe(Shown, Settings):
 
 RecipeLike = Recipe | Mapping[str, Any] | str | os.PathLike[str]
 """A recipe, its data, the path of its file, or the name of a shipped one."""
-
-
-def _rank(stage: Stage) -> int:
-    """Return the position of a stage's kind in a recipe; 0 for filters and transforms."""
-    kind = stage.kind
-    return _AFTER_DOCUMENTS.index(kind) + 1 if kind in _AFTER_DOCUMENTS else 0
-
-
-def _with_special_tokens(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
-    """Add the filter that ``special_tokens: reject`` of the tokenize stage means, unless it is there."""
-    for stage in stages:
-        if isinstance(stage, Tokenize) and stage.special_tokens == "reject":
-            added = SpecialTokens(tokenizer=stage.tokenizer)
-            if added not in stages:
-                first = sum(_rank(other) == 0 for other in stages)
-                return (*stages[:first], added, *stages[first:])
-    return stages
-
-
-def _check_keep(stages: Sequence[Stage]) -> None:
-    """Raise ValueError if a deduplication stage keeps by a column that no stage computes."""
-    for stage in dedup_stages(stages):
-        column = stage.keep_column
-        numbers = [field.name for field in documents_schema(stages) if field.type == pa.float64()]
-        if column is not None and column not in numbers:
-            raise ValueError(
-                f"{stage.kind} keeps by {column!r}, which no stage computes; "
-                f"computed columns: {', '.join(numbers)}"
-            )
