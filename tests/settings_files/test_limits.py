@@ -8,6 +8,7 @@ import pytest
 from etl.errors import RecipeError
 from etl.recipe.recipe import Recipe
 from etl.stages import STAGES, GopherQuality
+from etl.stages.filters.python import Python
 
 REQUIRED: dict[str, dict[str, Any]] = {
     "fasttext": {"model": "m.bin", "label": "hq"},
@@ -66,4 +67,4 @@ def test_limits_that_nothing_meets_are_an_error(settings: str, what: str, tmp_pa
 def test_a_language_may_exceed_the_default_of_the_other_limit() -> None:
     GopherQuality(max_words=300_000, languages={"de": {"min_words": 200_000}})
     GopherQuality(max_words=None, languages={"de": {"min_words": 200_000}})
-    STAGES["python"](call="own:score", max_score=-1)
+    Python(call="own:score", max_score=-1)
