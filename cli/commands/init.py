@@ -57,8 +57,9 @@ def init(
 ) -> None:
     """Inspect files and write a recipe for them.
 
-    A few files of each format are opened. Comments give their formats, columns and languages. Edit the
-    recipe, and check it with `etl plan`.
+    A few files of each format are opened. Comments give their formats, columns and languages, doubts about
+    them, and limits that were loosened to keep half of the sample. Edit the recipe, and check it with `etl
+    plan`.
     """
     from etl import storage
     from etl.errors import RecipeError
@@ -101,7 +102,11 @@ def lines(proposal: "Proposal", file: str) -> Iterator[str]:
         yield f"others      {', '.join(facts.other_columns)}"
     for each in facts.lacking_text:
         options.warn(f"the {each.format} files have no column {source.columns.text!r}")
+    for doubt in proposal.doubts:
+        options.warn(doubt)
     yield f"sample      {output.many(proposal.sampled, 'document')}"
+    yield f"kept        {proposal.kept:,} of {output.many(proposal.judged, 'distinct text')}"
+    yield from (f"changed     {change}" for change in proposal.changes)
     shares = [f"{code} {share:.0%}" for code, share in proposal.languages.items()]
     if shares:
         more = ", ..." if len(shares) > _MAX_LANGUAGES else ""

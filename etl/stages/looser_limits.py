@@ -69,7 +69,7 @@ def with_looser_limit(step: PlacedStage, rule: str, documents: pa.Table) -> Stag
     if value is None:
         return None
     limit = _rounded(value, up=name.startswith("max_"))
-    looser = _with_limit(stage, name, type(getattr(stage, name))(limit), rejected["lang"])
+    looser = _with_limit(stage, name, type(getattr(stage, name))(limit), frame["lang"])
     return looser if len(rejected.filter(looser.rules()[rule])) < len(rejected) else None
 
 
