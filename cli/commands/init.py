@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -85,7 +85,29 @@ def init(
     storage.write_bytes(storage.normalize(recipe), proposal.text.encode())
     for each in proposal.facts.errors:
         options.warn(str(each))
-    output.print_result(proposal, lambda each: lines(each, recipe), as_json=as_json)
+    if as_json:
+        output.print_result(facts(proposal, recipe), lambda _: (), as_json=True)
+    else:
+        output.print_result(proposal, lambda each: lines(each, recipe))
+
+
+def facts(proposal: "Proposal", file: str) -> dict[str, Any]:
+    """Return a proposal as data for JSON, without its documents."""
+    found = proposal.facts
+    return {
+        "recipe": file,
+        "source": found.source,
+        "formats": found.formats,
+        "other_columns": found.other_columns,
+        "sampled": proposal.sampled,
+        "judged": proposal.judged,
+        "kept": proposal.kept,
+        "languages": proposal.languages,
+        "stages": proposal.stages,
+        "doubts": proposal.doubts,
+        "changes": proposal.changes,
+        "errors": [str(error) for error in found.errors],
+    }
 
 
 def lines(proposal: "Proposal", file: str) -> Iterator[str]:

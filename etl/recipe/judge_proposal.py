@@ -19,7 +19,7 @@ _MIN_KEPT: Final = 0.5
 FineWeb omits it for that (Penedo et al. 2024, arXiv 2406.17557): a loss of half is worth a comment."""
 _MIN_TEXTS: Final = 20  # that are judged: of fewer, each one would decide
 _MAX_LOOSENED: Final = (
-    3  # limits of a filter; one that needs more is for other texts and is left out
+    3  # limits of a filter; if it needs more, it is for other texts and is left out
 )
 
 _STAGES: Final[TypeAdapter[tuple[Stage, ...]]] = TypeAdapter(StageList)
@@ -27,7 +27,7 @@ _STAGES: Final[TypeAdapter[tuple[Stage, ...]]] = TypeAdapter(StageList)
 
 @dataclass(frozen=True)
 class ProposedStage:
-    """A stage of a proposal, with a comment on it; one that is left out is a comment itself."""
+    """A stage of a proposal, with a comment on it; if it is left out, its line is a comment, too."""
 
     about: str
     kind: str
@@ -54,8 +54,7 @@ class Judged:
 def judge(stages: Sequence[ProposedStage], documents: pa.Table) -> Judged:
     """Apply stages to documents of schema RAW, and loosen the rules that reject most, until half are kept.
 
-    A filter that would need more than three other limits is left out, as is one that rejects most by a rule
-    without a number.
+    A filter is left out if it would need more than three other limits, or rejects by a rule without a number.
     """
     current = [*stages]
     changes: dict[int, dict[str, str]] = {}

@@ -120,7 +120,7 @@ def of_texts(documents: pa.Table, text_files: Sequence[Split]) -> Iterator[str]:
             "and `gopher_repetition`, which are for prose"
         )
     if len(texts) >= _MANY_LINES and len({*texts}) * 2 < len(texts):
-        yield f"only {len({*texts}):,} of {len(texts):,} sampled texts are distinct"
+        yield f"the {len(texts):,} sampled texts have only {len({*texts}):,} distinct values"
 
 
 def _of_lines(lines: Sequence[str]) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """Judge whether a column or a file holds what its name or place suggests, from a few records.
 
-Each check has one reason that a reader can follow; none is a score. They suggest, and refuse nothing.
+Each check has one reason that a reader can follow, and is not a score. Checks suggest, and refuse nothing.
 """
 
 import json

@@ -82,7 +82,7 @@ class ByLanguage(Filter):
 
     @model_validator(mode="after")
     def _languages_agree(self) -> Self:
-        """Reject limits of a language that contradict those of the filter that it keeps."""
+        """Reject limits of a language that contradict the limits of the filter."""
         for code, limits in self.by_language().items():
             try:
                 check_limits({**dict(self), **limits})

@@ -81,7 +81,7 @@ def _limits(stage: Stage) -> Iterable[str]:
 
 
 def _with_limit(stage: Stage, name: str, limit: float, languages: pl.Series) -> Stage:
-    """Return a stage with another limit; of limits by language, those of the given languages remain."""
+    """Return a stage with another limit; limits by language remain for the given languages."""
     changed: dict[str, object] = {name: limit}
     if isinstance(stage, ByLanguage) and any(name in own for own in stage.by_language().values()):
         own = stage.by_language()
