@@ -33,7 +33,8 @@ def of_columns(records: Records, columns: Columns, format_: Format) -> Iterator[
     """Yield doubts about the names of columns, the column of the text, and columns that mix data sets."""
     if not records:
         return
-    values = {n: [record.get(n) for record in records] for n in (*records[0], columns.text)}
+    names = dict.fromkeys(name for record in records for name in record)
+    values = {name: [record.get(name) for record in records] for name in (*names, columns.text)}
     texts = [v for v in values[columns.text] if isinstance(v, str)]
     others = [
         name
@@ -103,7 +104,7 @@ def of_files(uris: Sequence[str]) -> Iterator[str]:
     if (parts := mixed_parts(uris)) is not None:
         train, held_out = ([name.removeprefix("file://") for name in part] for part in parts)
         yield (
-            f"{len(held_out):,} of the {len(uris):,} files seem to be held-out data, such as {held_out[0]}: "
+            f"the {len(uris):,} files include held-out data, such as {held_out[0]}: "
             f"training on it makes its scores worthless; give --source only files such as {train[0]}"
         )
 

@@ -389,7 +389,9 @@ def test_init_writes_a_recipe_that_plan_accepts(
 
 
 def test_init_says_what_it_doubts(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("id;day\n" + "".join(f"{n};2026-01-{n}\n" for n in range(10, 29)))
+    (tmp_path / "a.csv").write_text(
+        "id;day\n" + "".join(f"{n};2026-01-{n}\n" for n in range(10, 29))
+    )
     result = etl("init", tmp_path / "a.yaml", "--source", tmp_path / "a.csv")
     assert "warning: column 'day' holds dates or numbers, not prose" in result.stderr
     assert "kept        0 of 19 distinct texts" in result.stdout
