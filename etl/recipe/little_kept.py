@@ -65,10 +65,15 @@ def _field_of(stage: Stage, rule: str) -> str | None:
 def little_kept(
     stages: Sequence[Stage], rejected: Mapping[str, int], *, rows: int, kept: int
 ) -> LittleKept | None:
-    """Return the rule that rejects most documents, from counts by reason; None if enough are kept."""
+    """Return the rule that rejects most documents, from counts by reason; None if enough are kept.
+
+    Documents that the stage ``sample`` leaves out do not count.
+    """
     counts: dict[str, int] = {}
     for reason, count in rejected.items():
         counts[schemas.rule_of(reason)] = counts.get(schemas.rule_of(reason), 0) + count
+    left_out = [rule for rule in counts if rule.startswith("sample.")]
+    rows -= sum(counts.pop(rule) for rule in left_out)
     if not counts or kept >= LITTLE * rows:
         return None
     rule = max(counts, key=lambda name: counts[name])

@@ -127,6 +127,12 @@ def test_the_proposed_limit_keeps_most(tmp_path: Path) -> None:
     assert sample(tmp_path, [{"length": {"min_words": limit}}]).kept >= 0.9 * 40
 
 
+def test_a_small_sample_is_meant(tmp_path: Path) -> None:
+    write_lines(tmp_path / "a.jsonl", [{"text": f"word {n}"} for n in range(60)])
+    shown = sample(tmp_path, [{"sample": {"fraction": 0.0}}])
+    assert (shown.kept, shown.warnings) == (0, ())
+
+
 def test_unreadable_text_is_no_question_of_limits(tmp_path: Path) -> None:
     write_lines(tmp_path / "a.jsonl", [{"text": ""}, {"text": " "}])
     (warning,) = sample(tmp_path, ["length"]).warnings
