@@ -219,7 +219,7 @@ def test_a_run_has_settings_and_may_be_a_trial(
     of_file, of_recipe = (
         etl.run(
             each,
-            settings=["name=changed", "gopher_quality.min_words=1000000"],
+            settings=["name=changed", "gopher_quality.min_words=100000"],
             limit=5,
             cluster=process_client,
             listener=shown,

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -57,8 +57,9 @@ def init(
 ) -> None:
     """Inspect files and write a recipe for them.
 
-    A few files of each format are opened. Comments give their formats, columns and languages. Edit the
-    recipe, and check it with `etl plan`.
+    A few files of each format are opened. Comments give their formats, columns and languages, doubts about
+    them, and limits that were loosened to keep half of the sample. Edit the recipe, and check it with `etl
+    plan`.
     """
     from etl import storage
     from etl.errors import RecipeError
@@ -84,7 +85,29 @@ def init(
     storage.write_bytes(storage.normalize(recipe), proposal.text.encode())
     for each in proposal.facts.errors:
         options.warn(str(each))
-    output.print_result(proposal, lambda each: lines(each, recipe), as_json=as_json)
+    if as_json:
+        output.print_result(facts(proposal, recipe), lambda _: (), as_json=True)
+    else:
+        output.print_result(proposal, lambda each: lines(each, recipe))
+
+
+def facts(proposal: "Proposal", file: str) -> dict[str, Any]:
+    """Return a proposal as data for JSON, without its documents."""
+    found = proposal.facts
+    return {
+        "recipe": file,
+        "source": found.source,
+        "formats": found.formats,
+        "other_columns": found.other_columns,
+        "sampled": proposal.sampled,
+        "judged": proposal.judged,
+        "kept": proposal.kept,
+        "languages": proposal.languages,
+        "stages": proposal.stages,
+        "doubts": proposal.doubts,
+        "changes": proposal.changes,
+        "errors": [str(error) for error in found.errors],
+    }
 
 
 def lines(proposal: "Proposal", file: str) -> Iterator[str]:
@@ -101,7 +124,11 @@ def lines(proposal: "Proposal", file: str) -> Iterator[str]:
         yield f"others      {', '.join(facts.other_columns)}"
     for each in facts.lacking_text:
         options.warn(f"the {each.format} files have no column {source.columns.text!r}")
+    for doubt in proposal.doubts:
+        options.warn(doubt)
     yield f"sample      {output.many(proposal.sampled, 'document')}"
+    yield f"kept        {proposal.kept:,} of {output.many(proposal.judged, 'distinct text')}"
+    yield from (f"changed     {change}" for change in proposal.changes)
     shares = [f"{code} {share:.0%}" for code, share in proposal.languages.items()]
     if shares:
         more = ", ..." if len(shares) > _MAX_LANGUAGES else ""

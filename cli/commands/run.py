@@ -134,6 +134,8 @@ def lines(report: "RunReport") -> Iterator[str]:
     yield f"rows        {report.rows:,}"
     yield f"kept        {report.kept:,}{output.percent(report.kept, report.rows)}"
     yield from output.rejected(report.rejected, of=report.rows)
+    if report.little_kept is not None:
+        yield f"hint        {report.little_kept}; try `{report.little_kept.command(report.lake)}`"
     yield from output.skipped_items(report.skipped_items)
     yield f"duplicates  {report.duplicates:,}"
     if report.cut:

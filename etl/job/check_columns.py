@@ -72,7 +72,7 @@ def _check_columns(split: Split, source: Source, warnings: list[str]) -> None:
     """Raise an error for a missing column, or warn if records of the format may lack it."""
     if split.format == "delta":  # the table's schema was checked; a file may lack a column
         return
-    records = peek(split, _RECORDS)
+    records = peek(split, _RECORDS, source.delimiter)
     names = [*dict.fromkeys(name for record in records for name in record)]
     wanted = source.columns.known
     wanted |= {name: name for name in source.metadata if source.metadata != "all"}

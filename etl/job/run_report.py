@@ -7,6 +7,7 @@ from etl.html.card import Card, Shown
 from etl.html.grid import percent, share_grid
 from etl.lake.quarantine import Quarantined
 from etl.lake.stage_costs import StageCost
+from etl.recipe.little_kept import LittleKept
 from etl.schemas import Usage
 
 MAX_SHOWN: Final = 1000
@@ -41,6 +42,7 @@ class RunReport(Shown):
     copies: dict[str, str] = field(default_factory=dict)  # the first MAX_SHOWN -> the address
     num_missing: int = 0  # files whose rows the lake holds, and that are not listed any more
     missing: list[str] = field(default_factory=list)  # the first MAX_SHOWN
+    little_kept: LittleKept | None = None  # why hardly any documents are kept
 
     @property
     def ok(self) -> bool:
@@ -59,6 +61,8 @@ class RunReport(Shown):
             "quarantined": f"{self.num_quarantined:,}",
             "seconds": f"{self.seconds:,.1f}",
         }
+        if self.little_kept is not None:
+            facts["hint"] = f"{self.little_kept}; try {self.little_kept.command(self.lake)}"
         by_count = sorted(self.rejected.items(), key=lambda each: (-each[1], each[0]))
         rejected = share_grid("Rejected", "rule", dict(by_count), of=self.rows)
         return [Card(title=f"Recipe {self.recipe}", facts=facts, grids=[rejected])]

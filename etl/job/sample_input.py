@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from etl.errors import SourceError
 from etl.job.check_columns import spread_by_format, with_columns
+from etl.recipe.little_kept import little_kept
 from etl.recipe.recipe import Recipe
 from etl.schemas import RAW
 from etl.sources import Split
@@ -16,6 +17,7 @@ from etl.sources.read_split import read_first
 from etl.stages.apply import apply
 from etl.stages.base import Rejected
 from etl.stages.filters.where import Where
+from etl.stages.looser_limits import loosen
 
 _ROWS_PER_FORMAT: Final = 64
 _VERDICTS: Final = 10
@@ -72,6 +74,7 @@ def sample_input(recipe: Recipe, splits: Iterable[Split]) -> InputSample:
     counts = Counter(str(reason) for reason in documents["reason"].to_pylist() if reason)
     reasons = dict(counts.most_common())
     warnings += _stage_warnings(recipe, reasons, len(documents))
+    warnings += _kept_warnings(recipe, reasons, raw)
     return InputSample(
         files=len(files),
         documents=len(documents),
@@ -91,8 +94,20 @@ def _stage_warnings(recipe: Recipe, reasons: Mapping[str, int], documents: int) 
                 f"`where: {stage.keep}` is null for {count} of {documents} documents, which are rejected as "
                 f"{reason}: set `unknown: keep`, or use coalesce(COLUMN, '')"
             )
-    if documents and sum(reasons.values()) == documents:
-        yield f"all {documents} sampled documents are rejected"
+
+
+def _kept_warnings(recipe: Recipe, reasons: Mapping[str, int], raw: pa.Table) -> Iterable[str]:
+    """Yield what to do if hardly any documents are kept, with a setting that would keep most of them."""
+    kept = len(raw) - sum(reasons.values())
+    few = little_kept(recipe.stages, reasons, rows=len(raw), kept=kept)
+    if few is None:
+        return
+    stages = recipe.documents_stages
+    looser = loosen(stages, few.rule, apply(raw, stages))
+    field = str(few.setting).rpartition(".")[2]
+    advice = [f"`--set {few.setting}={getattr(looser[1], field)}` now"] if looser else []
+    after = "" if few.setting is None else " after a run"
+    yield f"{few}; try {', or '.join([*advice, f'`{few.command(recipe.lake)}`{after}'])}"
 
 
 def _verdicts(documents: pa.Table) -> Iterable[Verdict]:

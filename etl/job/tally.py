@@ -12,6 +12,7 @@ from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.lineage_record import NO_COUNTS
 from etl.lake.quarantine import Quarantined
 from etl.lake.stage_costs import stage_costs, total_counts
+from etl.recipe.little_kept import little_kept
 from etl.recipe.recipe import STEPS, Step
 from etl.schemas import TableName
 
@@ -94,6 +95,9 @@ class Tally:
             copies=self._copies,
             num_missing=len(missing),
             missing=[*missing[:MAX_SHOWN]],
+            little_kept=little_kept(
+                run.recipe.stages, documents.rejected, rows=documents.rows, kept=documents.kept
+            ),
         )
 
 

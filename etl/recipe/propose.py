@@ -5,12 +5,12 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import pyarrow.compute as pc
-import yaml
 
 from etl.html.card import Card, Shown
+from etl.recipe.judge_proposal import ProposedStage, judge, yaml_value
 from etl.sources.inspect import SourceFacts, inspect_source
 from etl.stages.apply import apply
 from etl.stages.filters.language import Language
@@ -21,6 +21,7 @@ from etl.text import segmenters
 
 _MIN_SCORE: Final = 0.65  # the default of the language stage
 _MIN_LANGUAGE_SHARE: Final = 0.02  # of the sampled documents, for a language to be kept
+_MIN_CERTAIN: Final = 0.5  # share of the texts whose language is certain; chosen here
 _MIN_PAGE_SHARE: Final = 0.1  # of the sampled documents, for HTML to be extracted
 _DICTIONARY: Final = {"zh", "ja", "ko"}  # languages whose words `words: dictionary` finds
 _COMMENT_CHARS: Final = 78
@@ -32,7 +33,9 @@ class Proposal(Shown):
     """A recipe as text, and what it is based on.
 
     ``languages`` has the share of sampled documents by language, largest first; documents whose language is
-    uncertain are left out. ``stages`` are the kinds of the proposed stages.
+    uncertain are left out. ``stages`` are the kinds of the proposed stages. Of the ``judged``
+    distinct texts they keep ``kept``; ``changes`` are sentences about settings that differ from the defaults
+    because these would keep too few. ``doubts`` are sentences about what is not plausible in the files.
     """
 
     text: str
@@ -40,6 +43,10 @@ class Proposal(Shown):
     languages: Mapping[str, float]
     is_html: bool
     stages: tuple[str, ...]
+    judged: int
+    kept: int
+    changes: tuple[str, ...]
+    doubts: tuple[str, ...]
 
     @property
     def sampled(self) -> int:
@@ -79,61 +86,56 @@ def propose_recipe(
     languages = {str(code): count / total for code, count in counts.most_common()}
     pages = len(documents) - documents["extract_html_chars"].null_count
     is_html = pages > _MIN_PAGE_SHARE * max(len(documents), 1)
-    stages = [*_stages(facts, languages, is_html=is_html)]
+    doubts = (*facts.doubts, *_language_doubts(languages))
+    judged = judge([*_stages(facts, languages, is_html=is_html)], facts.documents)
     lines = [
-        f"name: {_scalar(name)}",
-        *_source_lines(facts),
+        f"name: {yaml_value(name)}",
+        *_source_lines(facts, doubts),
         "",
         *_comment("The folder of the tables that a run writes: a path or a URL."),
-        f"lake: {_scalar(lake or f'lakes/{name}')}",
+        f"lake: {yaml_value(lake or f'lakes/{name}')}",
         "",
         *_comment(
             "What happens to each document, in order. `etl stages NAME` prints the settings of a stage."
         ),
         "stages:",
     ]
-    for stage in stages:
-        lines += [*_comment(stage.about, indent=2), f"  - {stage.text}"]
+    for stage in judged.stages:
+        lines += [*_comment(stage.about, indent=2), f"  {stage.line}"]
     lines += _tokenize_lines(tokenizer)
-    kinds = [stage.kind for stage in stages] + (["tokenize"] if tokenizer else [])
+    kinds = [stage.kind for stage in judged.stages if not stage.is_left_out]
+    kinds += ["tokenize"] if tokenizer else []
     return Proposal(
         text="\n".join(lines) + "\n",
         facts=facts,
         languages=languages,
         is_html=is_html,
         stages=tuple(kinds),
+        judged=judged.judged,
+        kept=judged.kept,
+        changes=judged.changes,
+        doubts=doubts,
     )
-
-
-@dataclass(frozen=True)
-class _Stage:
-    about: str
-    kind: str
-    settings: str = ""
-
-    @property
-    def text(self) -> str:
-        return f"{self.kind}: {self.settings}" if self.settings else self.kind
 
 
 def _stages(
     facts: SourceFacts, languages: Mapping[str, float], *, is_html: bool
-) -> Iterator[_Stage]:
+) -> Iterator[ProposedStage]:
     """Yield stages for the documents: as in FineWeb for pages in English, as in FineWeb-2 for others."""
     is_web = is_html or facts.source.columns.url is not None or _is_warc(facts)
     if is_html:
-        yield _Stage(
+        yield ProposedStage(
             "HTML to text. `trafilatura` is more precise, and takes 16 times as long.",
             "extract",
-            "resiliparse",
+            {"extractor": "resiliparse"},
         )
     kept = [code for code, share in languages.items() if share >= _MIN_LANGUAGE_SHARE]
     if kept:
         shares = ", ".join(f"{code} {share:.0%}" for code, share in [*languages.items()][:8])
-        yield _Stage(
+        yield ProposedStage(
             f"Languages of the sample: {shares}. Remove those that you do not want.",
             "language",
-            f"{{keep: [{', '.join(map(_scalar, kept))}], min_score: {_MIN_SCORE}}}",
+            {"keep": kept, "min_score": _MIN_SCORE},
         )
     limits = _limits(kept)
     about = "Repeated lines, paragraphs and word sequences."
@@ -142,42 +144,46 @@ def _stages(
             " In Chinese, Japanese and Korean, each character counts as a word here and below: `words: "
             "dictionary` needs `pip install 'tokenlake[segmenters]'`."
         )
-    yield _Stage(about, "gopher_repetition", limits)
-    yield _Stage(
+    yield ProposedStage(about, "gopher_repetition", limits)
+    yield ProposedStage(
         "Length, word lengths, symbols, stop words. It rejects most lists, tables and code.",
         "gopher_quality",
         limits,
     )
     if is_web and not limits:
-        yield _Stage(
+        yield ProposedStage(
             "Web pages: drop lines of menus and policies, and pages with few sentences.",
             "c4",
-            "{terminal_punctuation: false}",
+            {"terminal_punctuation": False},
         )
     if is_web:
-        yield _Stage("Web pages: lines should be sentences.", "fineweb_quality", limits)
-        yield _Stage("Mask e-mail and IP addresses.", "pii", "{find: [email, ip]}")
-    yield _Stage("Keep one of several equal documents.", "dedup_exact")
-    yield _Stage(
+        yield ProposedStage("Web pages: lines should be sentences.", "fineweb_quality", limits)
+        yield ProposedStage("Mask e-mail and IP addresses.", "pii", {"find": ["email", "ip"]})
+    yield ProposedStage("Keep one of several equal documents.", "dedup_exact")
+    yield ProposedStage(
         "Keep one of several similar documents. `etl plan` prints which similarity is found.",
         "dedup_minhash",
     )
 
 
-def _limits(kept: Sequence[str]) -> str:
+def _limits(kept: Sequence[str]) -> Mapping[str, str]:
     """Return the settings of filters with limits by language; none if English is the only language."""
     if not any(code in limits_of_table("fineweb2", "gopher_quality") for code in kept):
-        return ""
+        return {}
     has_words = _DICTIONARY & {*kept} and segmenters.are_installed()
-    words = ", words: dictionary" if has_words else ""
-    return f"{{languages: fineweb2{words}}}"
+    return {"languages": "fineweb2"} | ({"words": "dictionary"} if has_words else {})
+
+
+def _language_doubts(languages: Mapping[str, float]) -> Iterator[str]:
+    if (certain := sum(languages.values())) < _MIN_CERTAIN:
+        yield f"the language of {1 - certain:.0%} of the texts is uncertain, so they may not be prose"
 
 
 def _is_warc(facts: SourceFacts) -> bool:
     return any(each.format == "warc" for each in facts.formats)
 
 
-def _source_lines(facts: SourceFacts) -> Iterator[str]:
+def _source_lines(facts: SourceFacts, doubts: Sequence[str]) -> Iterator[str]:
     source = facts.source
     yield ""
     found = ", ".join(
@@ -185,14 +191,18 @@ def _source_lines(facts: SourceFacts) -> Iterator[str]:
     )
     yield from _comment(f"Files: {found}. A URL, a glob, a folder, or a list of them.")
     yield "source:"
-    yield f"  path: {_scalar(source.path)}"
+    yield f"  path: {yaml_value(source.path)}"
     if source.format is not None:
         yield f"  format: {source.format}  # guessed from the content"
     if any(each.columns for each in facts.formats):
         known = source.columns.known
         if missing := [name for name in ("id", "url") if name not in known]:
             yield from _comment(f"No column was found for: {', '.join(missing)}.", indent=2)
-        yield f"  columns: {_scalar(known)}"
+        yield f"  columns: {yaml_value(known)}"
+    if source.delimiter is not None:
+        yield f"  delimiter: {yaml_value(source.delimiter)}  # guessed from the content"
+    for doubt in doubts:
+        yield from _comment(f"DOUBT: {doubt}.", indent=2)
     for each in facts.lacking_text:
         names = ", ".join(each.columns[:_MAX_NAMES])
         yield from _comment(
@@ -202,13 +212,13 @@ def _source_lines(facts: SourceFacts) -> Iterator[str]:
         )
     if others := [name for name in facts.other_columns if name][:_MAX_NAMES]:
         yield from _comment("Other columns, which can be kept as JSON:", indent=2)
-        yield f"  # metadata: {_scalar(others)}"
+        yield f"  # metadata: {yaml_value(others)}"
 
 
 def _tokenize_lines(tokenizer: str | None) -> Iterator[str]:
     if tokenizer is not None:
         yield from _comment("Token ids for the model to be trained.", indent=2)
-        yield f"  - tokenize: {_scalar(tokenizer)}"
+        yield f"  - tokenize: {yaml_value(tokenizer)}"
         return
     yield from _comment(
         "Token ids: download tokenizer.json of the model to be trained, and remove the `# ` below. Without "
@@ -228,19 +238,6 @@ def _comment(text: str, *, indent: int = 0) -> list[str]:
         break_long_words=False,
         break_on_hyphens=False,
     )
-
-
-def _scalar(value: Any) -> str:
-    """Return a value as YAML on one line, with dollar signs that are not variables.
-
-    >>> _scalar("no"), _scalar(("a b", "${x}"))
-    ("'no'", "[a b, '$${x}']")
-    """
-    shown = [*value] if isinstance(value, tuple) else value
-    text = yaml.safe_dump(
-        [shown], default_flow_style=True, width=1 << 30, allow_unicode=True, sort_keys=False
-    )
-    return text.strip()[1:-1].replace("${", "$${")
 
 
 def _name_of(path: str) -> str:

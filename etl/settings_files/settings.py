@@ -3,11 +3,17 @@
 import ast
 import inspect
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    GetJsonSchemaHandler,
+    ValidationError,
+    model_validator,
+)
 from pydantic_core import CoreSchema
 
 from etl.settings_files.validation_errors import (
@@ -46,6 +52,11 @@ class Settings(BaseModel):
     # So marked, it is not called for a model inside another one, which reports the errors of both.
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
+    @model_validator(mode="after")
+    def _limits_agree(self) -> Self:
+        check_limits(dict(self))
+        return self
+
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         """Yield the fields that differ from their defaults, which ``repr`` shows."""
         fields = type(self).model_fields
@@ -68,6 +79,33 @@ class Settings(BaseModel):
         for name, text in describe_fields(cls).items():
             properties.get(name, {}).setdefault("description", text)
         return schema
+
+
+def check_limits(settings: Mapping[str, Any]) -> None:
+    """Raise ValueError if no value of some measure X is within its limits ``min_X`` and ``max_X``.
+
+    A ratio is at most 1, and only a score can be negative.
+
+    >>> check_limits({"min_words": 5, "max_words": 5, "min_chars": 9, "max_chars": None})
+    >>> check_limits({"min_words": 9, "max_words": 5})
+    Traceback (most recent call last):
+    ValueError: min_words (9) is more than max_words (5), so that nothing is within the limits
+    """
+    for measure in {name[4:]: None for name in settings if name.startswith(("min_", "max_"))}:
+        low, high = (_number(settings.get(f"{side}_{measure}")) for side in ("min", "max"))
+        if high is not None and high < 0 and measure != "score":
+            raise ValueError(f"max_{measure} ({high}) is negative; write null for no limit")
+        if low is not None and low > 1 and measure.endswith("_ratio"):
+            raise ValueError(f"min_{measure} ({low}) is more than 1, the highest ratio")
+        if low is not None and high is not None and low > high:
+            raise ValueError(
+                f"min_{measure} ({low}) is more than max_{measure} ({high}), so that nothing is within the "
+                "limits"
+            )
+
+
+def _number(value: object) -> float | None:
+    return value if isinstance(value, int | float) else None
 
 
 def describe_fields(model: type[BaseModel]) -> dict[str, str]:

@@ -10,15 +10,20 @@ import pyarrow as pa
 from etl import storage
 from etl.errors import SourceError, StorageError
 from etl.schemas import RAW
+from etl.sources import doubts
 from etl.sources.formats import detect_format
+from etl.sources.formats.csv import default_delimiter
+from etl.sources.guess_delimiter import Delimiter, guess_delimiter
 from etl.sources.list_splits import list_files
-from etl.sources.peek import Record, peek, sniff_format
+from etl.sources.peek import Record, first_lines, peek, sniff_format
+from etl.sources.plausible import kind_of_column
 from etl.sources.read_split import read_first
 from etl.sources.source_settings import Columns, Source
 from etl.sources.split import Format, Split
 from etl.sources.spread import spread
 
 _FILES_PER_FORMAT: Final = 8  # that are opened
+_SAMPLED_LINES: Final = 4000  # of a file that may be CSV
 _SAMPLED_RECORDS: Final = 400  # of a format, from all files that are opened
 
 _TEXT_NAMES: Final = (
@@ -55,7 +60,7 @@ class SourceFacts:
 
     ``source`` reads them. ``other_columns`` are those that it does not read. ``documents`` is a table of
     schema RAW with a few documents of each file that was opened. ``errors`` has the errors of files that
-    cannot be read with these settings.
+    cannot be read with these settings. ``doubts`` are sentences about what is not plausible.
     """
 
     source: Source
@@ -63,6 +68,7 @@ class SourceFacts:
     other_columns: tuple[str, ...]
     documents: pa.Table
     errors: tuple[SourceError, ...]
+    doubts: tuple[str, ...]
 
     @property
     def lacking_text(self) -> tuple[FormatFacts, ...]:
@@ -83,13 +89,18 @@ def inspect_source(paths: Sequence[str]) -> SourceFacts:
     opened: dict[Format, list[Split]] = {}
     for name in dict.fromkeys(file.format for file in files):
         opened[name] = spread((file for file in files if file.format == name), _FILES_PER_FORMAT)
+    delimiter = _guess_delimiter(opened.get("csv", ()))
     records = {
-        name: _peek_all(chosen, _SAMPLED_RECORDS // len(chosen)) for name, chosen in opened.items()
+        name: _peek_all(chosen, _SAMPLED_RECORDS // len(chosen), delimiter)
+        for name, chosen in opened.items()
     }
     largest = max(opened, key=lambda name: sum(f.size for f in files if f.format == name))
     columns = choose_columns(records[largest])
     source = Source(
-        path=tuple(paths) if len(paths) > 1 else paths[0], format=format_, columns=columns
+        path=tuple(paths) if len(paths) > 1 else paths[0],
+        format=format_,
+        delimiter=delimiter,
+        columns=columns,
     )
     formats = tuple(
         FormatFacts(
@@ -111,7 +122,20 @@ def inspect_source(paths: Sequence[str]) -> SourceFacts:
         other_columns=tuple(others),
         documents=documents,
         errors=errors,
+        doubts=(
+            *doubts.of_columns(records[largest], columns, largest),
+            *doubts.of_files([file.uri for file in files]),
+            *doubts.of_texts(documents, opened.get("text", ())),
+        ),
     )
+
+
+def _guess_delimiter(files: Sequence[Split]) -> Delimiter | None:
+    """Return the delimiter of CSV files, by the lines of the first; None if it is that of its extension."""
+    for file in files[:1]:
+        guess = guess_delimiter(first_lines(file, _SAMPLED_LINES))
+        return None if guess == default_delimiter(file.uri) else guess
+    return None
 
 
 def _no_text_error(documents: pa.Table, path: str) -> SourceError:
@@ -132,7 +156,8 @@ def choose_columns(records: Sequence[Record]) -> Columns:
     """Return the columns that hold the text, the id and the URL, by their names and values.
 
     The text is in the column with a common name for it, unless its values are short compared with another
-    column's, and else in the column with the longest values.
+    column's, and else in the column with the longest values. Columns of dates, numbers, ids and the like are
+    chosen only if there is no other.
 
     >>> choose_columns([{"title": "A", "body": "A text.", "n": 1, "link": "https://example.org"}])
     Columns(text='body', id=None, url='link', media_type=None)
@@ -152,10 +177,15 @@ def choose_columns(records: Sequence[Record]) -> Columns:
     urls = [name for name, values in columns.items() if _are_urls(values)]
     url = _first_named(_URL_NAMES, urls) or next(iter(urls), None)
     lengths.pop(url or "", None)
+    prose = {n: length for n, length in lengths.items() if kind_of_column(columns[n]) is None}
+    lengths = prose or lengths
     longest = max(lengths, key=lambda name: lengths[name], default=None)
     if longest is None:
         names = ", ".join(columns) or "none"
-        raise SourceError("no column holds text", hint=f"the columns are: {names}")
+        nested = doubts.of_nested(records, None)
+        raise SourceError(
+            "no column holds text", hint="; ".join([f"the columns are: {names}", *nested])
+        )
     enough = _MIN_SHARE_OF_LONGEST * lengths[longest]
     text = _first_named(_TEXT_NAMES, [n for n, length in lengths.items() if length >= enough])
     text = text or longest
@@ -194,13 +224,13 @@ def _guess_format(paths: Sequence[str]) -> Format | None:
     return None
 
 
-def _peek_all(files: Sequence[Split], max_records: int) -> list[Record]:
+def _peek_all(files: Sequence[Split], max_records: int, delimiter: str | None) -> list[Record]:
     """Return the first records of files; raise the error of the first one if none can be read."""
     records: list[Record] = []
     errors: list[SourceError] = []
     for file in files:
         try:
-            records += peek(file, max_records)
+            records += peek(file, max_records, delimiter)
         except SourceError as error:
             errors.append(error)
     if errors and len(errors) == len(files):

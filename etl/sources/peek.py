@@ -14,7 +14,8 @@ from etl import storage
 from etl.errors import SourceError, StorageError, error_line
 from etl.parquet.parquet_file import open_parquet
 from etl.sources.formats import byte_lines, json_array, jsonl
-from etl.sources.split import Format, Split, split_compression
+from etl.sources.formats.csv import default_delimiter
+from etl.sources.split import Format, Split
 
 _READ_BYTES: Final = 1 << 18  # of lines and compressed files; chosen here
 _MAX_LINE_BYTES: Final = 32 << 20
@@ -30,11 +31,11 @@ _MAGIC: Final[Mapping[bytes, Format]] = {
 Record = Mapping[str, Any]
 
 
-def peek(file: Split, max_records: int) -> list[Record]:
+def peek(file: Split, max_records: int, delimiter: str | None = None) -> list[Record]:
     """Return the first records of a file as Python values by column; none of a format without columns.
 
-    Records that cannot be read are left out. Raises SourceError if the file cannot be read or does not have
-    its format.
+    ``delimiter`` is the one of CSV files. Records that cannot be read are left out. Raises SourceError if
+    the file cannot be read or does not have its format.
     """
     try:
         with storage.open_input(file.uri) as opened:
@@ -46,7 +47,7 @@ def peek(file: Split, max_records: int) -> list[Record]:
                 case "jsonl":
                     records = _from_json(opened, file)
                 case "csv":
-                    records = _from_csv(opened, file)
+                    records = _from_csv(opened, file, delimiter)
                 case _:
                     records = iter(())
             return [*islice(records, max_records)]
@@ -115,12 +116,22 @@ def _from_json(opened: pa.NativeFile, file: Split) -> Iterator[Record]:
                     yield record
 
 
-def _from_csv(opened: pa.NativeFile, file: Split) -> Iterator[Record]:
+def first_lines(file: Split, max_lines: int) -> list[str]:
+    """Return the first lines of a file of text; none if it cannot be read."""
+    try:
+        with storage.open_input(file.uri) as opened:
+            lines = (line for block in _blocks(opened, file) for line in block.split("\n"))
+            return [*islice(lines, max_lines)]
+    except (OSError, StorageError, UnicodeDecodeError):
+        return []
+
+
+def _from_csv(opened: pa.NativeFile, file: Split, delimiter: str | None) -> Iterator[Record]:
     csv.field_size_limit(_MAX_LINE_BYTES)
-    plain, _ = split_compression(file.uri)
+    delimiter = delimiter or default_delimiter(file.uri)
     lines = (line for block in _blocks(opened, file) for line in io.StringIO(block, newline="\n"))
     header: Sequence[str] | None = None
-    for fields in csv.reader(lines, delimiter="\t" if plain.endswith(".tsv") else ","):
+    for fields in csv.reader(lines, delimiter=delimiter):
         if header is None:
             header = fields
         elif len(fields) == len(header):

@@ -57,6 +57,8 @@ class Source(Settings):
     """The format of the files. null: by the extension of each file; a folder with a ``_delta_log`` is a Delta
     table. With ``warc`` (WARC and WET files), the text is the page of a record; with ``text``, each file is
     one document."""
+    delimiter: Literal[",", ";", "\t", "|"] | None = None
+    """The character between the fields of CSV files. null: a tab in files named ``.tsv``, else a comma."""
     columns: Annotated[Columns, Field(strict=False)] = Columns()
     """The columns to read. WARC and plain text files have no columns: their text, id and URL are known."""
     metadata: Annotated[Literal["all"] | tuple[_Text, ...], BeforeValidator(_as_tuple)] = ()
@@ -104,6 +106,14 @@ class Source(Settings):
             raise ValueError(
                 f"version is set, but format {self.format} has no versions: remove version, or use"
                 " format: delta"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _only_csv_has_a_delimiter(self) -> "Source":
+        if self.delimiter is not None and self.format not in (None, "csv"):
+            raise ValueError(
+                f"delimiter is set, but format {self.format} has none: remove delimiter, or use format: csv"
             )
         return self
 

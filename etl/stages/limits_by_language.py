@@ -1,12 +1,13 @@
 """ByLanguage: the base class of filters whose limits may differ between languages."""
 
 from collections.abc import Mapping
-from typing import Any, get_args
+from typing import Any, Self, get_args
 
 import polars as pl
-from pydantic import ValidationError, field_validator
+from pydantic import ValidationError, field_validator, model_validator
 from pydantic_core import InitErrorDetails
 
+from etl.settings_files.settings import check_limits
 from etl.stages import signals
 from etl.stages.base import Filter, Limit
 from etl.stages.fineweb2_limits import Limits, LimitsTable, limits_of_table
@@ -58,7 +59,8 @@ class ByLanguage(Filter):
     def _check_limits(cls, code: str, limits: Mapping[str, Any]) -> None:
         mistakes: list[InitErrorDetails] = []
         try:
-            cls.model_validate(dict(limits))
+            # The filter's own limits are not known yet: `_languages_agree` compares them.
+            cls.model_validate({**dict.fromkeys(cls.limit_fields()), **limits})
         except ValidationError as error:
             mistakes = [
                 InitErrorDetails(
@@ -77,6 +79,16 @@ class ByLanguage(Filter):
         ]
         if mistakes:
             raise ValidationError.from_exception_data(cls.__name__, mistakes)
+
+    @model_validator(mode="after")
+    def _languages_agree(self) -> Self:
+        """Reject limits of a language that contradict the limits of the filter."""
+        for code, limits in self.by_language().items():
+            try:
+                check_limits({**dict(self), **limits})
+            except ValueError as error:
+                raise ValueError(f"in {code}, {error}") from None
+        return self
 
     @classmethod
     def limit_fields(cls) -> list[str]:

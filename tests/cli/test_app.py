@@ -389,6 +389,18 @@ def test_init_writes_a_recipe_that_plan_accepts(
     assert facts("plan", "recipes/web.yaml")["lake"] == str(tmp_path / "recipes" / "lakes" / "raw")
 
 
+def test_init_says_what_it_doubts(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(
+        "id;day\n" + "".join(f"{n};2026-01-{n}\n" for n in range(10, 29))
+    )
+    result = etl("init", tmp_path / "a.yaml", "--source", tmp_path / "a.csv")
+    assert "warning: column 'day' holds dates or numbers, not prose" in result.stderr
+    assert "kept        0 of 19 distinct texts" in result.stdout
+    shown = facts("init", tmp_path / "b.yaml", "--source", tmp_path / "a.csv")
+    assert (shown["source"]["delimiter"], shown["judged"], shown["kept"]) == (";", 19, 0)
+    assert shown["doubts"][0].startswith("column 'day' holds dates or numbers")
+
+
 @pytest.mark.parametrize(
     ("content", "what"),
     [("", "the files have no records"), ("{", "none of the first 1 records has a text")],

@@ -90,9 +90,54 @@ def test_a_condition_that_is_null_is_a_warning(tmp_path: Path) -> None:
     write_lines(tmp_path / "a.jsonl", [{"text": "x"}, {"text": "y"}])
     null, all_rejected = sample(tmp_path, [{"where": "url NOT LIKE '%forum%'"}]).warnings
     assert "is null for 2 of 2 documents, which are rejected as where.unknown" in null
-    assert all_rejected == "all 2 sampled documents are rejected"
+    assert all_rejected.startswith("0 of 2 documents are kept: `where.unknown` rejects 2; ")
     kept = sample(tmp_path, [{"where": {"keep": "url NOT LIKE '%f%'", "unknown": "keep"}}])
     assert (kept.kept, kept.warnings) == (2, ())
+
+
+@pytest.mark.parametrize(
+    ("stage", "rule", "try_now", "try_later"),
+    [
+        ({"length": {"min_words": 40}}, "length.few_words` (length.min_words is 40)",
+         "; try `--set length.min_words=12` now, or `etl tune LAKE ", "length.min_words=30,20,10,null"),
+        ({"length": {"max_chars": 8}}, "length.many_chars` (length.max_chars is 8)",
+         "`--set length.max_chars=", "length.max_chars=11,16,32,null"),
+        ({"language": ["fr"]}, "language.other` (language.keep is [fr])", "; try `etl tune",
+         "--set 'language.keep=[]'"),
+        ({"where": "num_words > 90"}, "where.condition`", "; try `etl stages", "etl stages where"),
+    ],
+)  # fmt: skip
+def test_where_hardly_any_are_kept_the_setting_is_named(
+    stage: object, rule: str, try_now: str, try_later: str, tmp_path: Path
+) -> None:
+    text = "The dog runs quickly through the large garden"
+    write_lines(tmp_path / "a.jsonl", [{"text": text + " and sleeps" * n} for n in range(2, 12)])
+    (warning,) = sample(tmp_path, [stage]).warnings
+    assert warning.startswith(f"0 of 10 documents are kept: `{rule} rejects 10")
+    assert try_now in warning
+    assert f"{try_later}`" in warning
+    assert sample(tmp_path, ["length"]).warnings == ()
+
+
+def test_the_proposed_limit_keeps_most(tmp_path: Path) -> None:
+    write_lines(tmp_path / "a.jsonl", [{"text": "word " * n} for n in range(1, 41)])
+    stage = {"length": {"min_words": 50}}
+    (warning,) = sample(tmp_path, [stage]).warnings
+    limit = int(warning.partition("--set length.min_words=")[2].partition("`")[0])
+    assert sample(tmp_path, [{"length": {"min_words": limit}}]).kept >= 0.9 * 40
+
+
+def test_a_small_sample_is_meant(tmp_path: Path) -> None:
+    write_lines(tmp_path / "a.jsonl", [{"text": f"word {n}"} for n in range(60)])
+    shown = sample(tmp_path, [{"sample": {"fraction": 0.0}}])
+    assert (shown.kept, shown.warnings) == (0, ())
+
+
+def test_unreadable_text_is_no_question_of_limits(tmp_path: Path) -> None:
+    write_lines(tmp_path / "a.jsonl", [{"text": ""}, {"text": " "}])
+    (warning,) = sample(tmp_path, ["length"]).warnings
+    assert "`source.empty_text` rejects 2" in warning
+    assert "`etl init --source URL`" in warning
 
 
 def test_of_many_files_a_few_are_read(tmp_path: Path) -> None:

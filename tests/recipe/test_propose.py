@@ -71,6 +71,55 @@ def test_pages_get_stages_for_the_web(tmp_path: Path) -> None:
     load(proposal, tmp_path)
 
 
+def technical(index: int) -> str:
+    """Return English prose with many numbers: a third of its words have no letter."""
+    words = [
+        f"number {index * n} of 12 , {n} is the {n * 7} that we have in the list ."
+        for n in range(9)
+    ]
+    return " ".join(f"{name} and {text}" for name, text in zip("abcdefghi", words, strict=True))
+
+
+def test_a_rule_that_rejects_most_is_named_and_its_limit_loosened(tmp_path: Path) -> None:
+    proposal = propose(tmp_path, *map(technical, range(3, 53)))
+    quality = next(s for s in load(proposal, tmp_path).stages if s.kind == "gopher_quality")
+    limit = quality.model_dump()["min_alpha_word_ratio"]
+    assert 0.3 < limit < 0.8
+    assert 2 * proposal.kept >= proposal.judged == 50
+    (change,) = [each for each in proposal.changes if "few_alpha_words" in each]
+    assert change.startswith("`gopher_quality.few_alpha_words` rejects ")
+    assert f"the proposal has min_alpha_word_ratio: {limit}" in change
+    assert change in " ".join(proposal.text.replace("#", " ").split())
+
+
+def test_a_limit_of_a_language_is_loosened(tmp_path: Path) -> None:
+    texts = [f"{GERMAN} Das ist der Satz mit der Nummer {n}." for n in range(40)]
+    proposal = propose(tmp_path, *texts)
+    assert proposal.kept >= 20
+    quality = next(s for s in load(proposal, tmp_path).stages if s.kind == "gopher_quality")
+    assert quality.model_dump()["languages"]["de"]["min_words"] < 30
+    assert any("`gopher_quality.short` rejects 40 of 40" in each for each in proposal.changes)
+
+
+def test_good_texts_keep_the_defaults() -> None:
+    proposal = propose_recipe(str(SAMPLE / "*.parquet"))
+    assert 2 * proposal.kept >= proposal.judged > 100
+    assert proposal.changes == ()
+    assert proposal.doubts == ()
+
+
+def test_doubts_are_comments(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(
+        "id;when\n" + "".join(f"{n};2026-01-{n:02}\n" for n in range(1, 29))
+    )
+    proposal = propose_recipe(str(tmp_path / "a.csv"))
+    assert load(proposal, tmp_path).source.delimiter == ";"
+    assert "'when' holds dates or numbers" in proposal.doubts[0]
+    assert any("the language of " in doubt for doubt in proposal.doubts)
+    written = " ".join(proposal.text.replace("#", " ").split())
+    assert all(f"DOUBT: {doubt}." in written for doubt in proposal.doubts)
+
+
 @pytest.mark.parametrize("name", ["no", "a: b", "${HOME}", "ü # x", "'"])
 def test_any_name_of_a_file_and_column_is_quoted(name: str, tmp_path: Path) -> None:
     file = tmp_path / f"{name}.jsonl"

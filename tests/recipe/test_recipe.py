@@ -77,7 +77,7 @@ def test_the_same_recipe_in_python_has_the_same_fingerprint(tmp_path: Path) -> N
 
 @settings(max_examples=25)
 @given(
-    st.integers(0, 10**6),
+    st.integers(0, 10**5),
     st.floats(0, 1),
     st.text(min_size=1, max_size=20) | st.sampled_from(["${HOME}", "$${x}", "a: b # c"]),
 )

@@ -25,34 +25,36 @@ class Thresholds:
 
         Raises RecipeError if a setting is unknown, has an invalid value, or is not a threshold.
         """
-        for setting in settings:
-            self._check(self._with([setting]), setting)
-        return with_stages(self.made_by, self._with(settings).stages)
+        changed = self._with(settings)
+        # One at a time, a lower and an upper limit could contradict the other's recorded value.
+        self._check(changed, settings)
+        return with_stages(self.made_by, changed.stages)
 
     def _with(self, settings: Sequence[str]) -> Recipe:
         return Recipe.recorded(self._canonical, where=self._where, settings=settings)
 
-    def _check(self, other: Recipe, setting: str) -> None:
+    def _check(self, other: Recipe, settings: Sequence[str]) -> None:
         if _without_filters(other) != _without_filters(self.recipe):
-            raise _not_a_threshold("it is not a setting of a filter", setting)
+            raise _not_a_threshold("it is not a setting of a filter", settings)
         for old, new in zip(self.made_by, with_stages(self.made_by, other.stages), strict=True):
             if old.stage == new.stage:
                 continue
             if old.is_opaque or new.is_opaque:
                 what = f"`{new.stage.kind}` does not decide by stored columns alone"
-                raise _not_a_threshold(what, setting)
+                raise _not_a_threshold(what, settings)
             if not _is_threshold(old.stage, new.stage):
-                raise _not_a_threshold("it changes the text or a signal of the documents", setting)
+                raise _not_a_threshold("it changes the text or a signal of the documents", settings)
             if missing := new.missing():
                 what = f"no column holds {', '.join(missing)} for this stage"
-                raise _not_a_threshold(what, setting)
+                raise _not_a_threshold(what, settings)
 
 
-def _not_a_threshold(why: str, setting: str) -> RecipeError:
+def _not_a_threshold(why: str, settings: Sequence[str]) -> RecipeError:
+    options = " ".join(f"--set {quote(setting)}" for setting in settings)
     return RecipeError(
-        f"its effect cannot be computed from stored columns: {why}",
-        where=f"--set {setting}",
-        hint=f"run the recipe into another lake: `etl run RECIPE --lake LAKE --set {quote(setting)}`",
+        f"the effect cannot be computed from stored columns: {why}",
+        where=" ".join(f"--set {setting}" for setting in settings),
+        hint=f"run the recipe into another lake: `etl run RECIPE --lake LAKE {options}`",
     )
 
 

@@ -1,4 +1,4 @@
-"""Reader for comma- or tab-separated values with a header, uncompressed, gzip or zstd.
+"""Reader for values separated by commas, tabs or ``delimiter``, with a header; uncompressed, gzip or zstd.
 
 This is the slowest format: the standard library's parser reads it in strict mode. Quoted fields may contain
 line feeds, and a malformed record becomes a row with a reason. Only the first line of such a record is lost:
@@ -145,7 +145,7 @@ def _records(
     """Yield each record by column name, or the error in it; the damage of the file comes last."""
     csv.field_size_limit(_MAX_FIELD_CHARS)
     blocks = byte_lines.read_blocks(chunks, max_line_bytes=source.max_record_bytes, is_start=True)
-    delimiter = _delimiter(split.uri)
+    delimiter = source.delimiter or default_delimiter(split.uri)
     lines = _RecordLines(blocks, source.max_record_bytes, delimiter)
     reader = csv.reader(lines, strict=True, delimiter=delimiter)
     header: list[str] | None = None
@@ -196,6 +196,7 @@ def _add(record: dict[str, str], row: int, source: Source, buffer: RecordBuffer)
     )
 
 
-def _delimiter(uri: str) -> str:
+def default_delimiter(uri: str) -> str:
+    """Return the delimiter of a file by its extension."""
     plain, _ = split_compression(uri)
     return "\t" if plain.endswith(".tsv") else ","
