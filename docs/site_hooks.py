@@ -20,6 +20,12 @@ PAGES: Final = {
 }
 """File of the repository -> its page."""
 
+_BOOSTS: Final = {
+    **dict.fromkeys(("tutorial.md", "guides/"), 2),
+    **dict.fromkeys(("about/measurements.md", "about/changelog.md", "reference/modules.md"), 0.1),
+}
+"""Beginning of a page's path -> its weight in the search, if it is not 1."""
+
 _FILES: Final = {page: file for file, page in PAGES.items()}
 _CODE: Final = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 _LINK: Final = re.compile(r"(?<!!)\[([^\]\n]+)\]\((?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?\)")
@@ -35,11 +41,14 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     """Let links between files of the repository lead to their pages; other files become plain text."""
+    uri = page.file.src_uri
+    boosts = [boost for start, boost in _BOOSTS.items() if uri.startswith(start)]
+    page.meta["search"] = {"boost": boosts[0]} if boosts else {}
     prose, position = [], 0
     for code in _CODE.finditer(markdown):
-        prose += [_link_pages(markdown[position : code.start()], page.file.src_uri), code[0]]
+        prose += [_link_pages(markdown[position : code.start()], uri), code[0]]
         position = code.end()
-    return "".join([*prose, _link_pages(markdown[position:], page.file.src_uri)])
+    return "".join([*prose, _link_pages(markdown[position:], uri)])
 
 
 def on_page_content(html: str, page: Page, **_: Any) -> str:
@@ -50,6 +59,13 @@ def on_page_content(html: str, page: Page, **_: Any) -> str:
         return f'<figure aria-label="{image[1]}">{(folder / image[2]).read_text("utf-8")}</figure>'
 
     return _DIAGRAM.sub(inline, html)
+
+
+def on_post_build(config: MkDocsConfig, **_: Any) -> None:
+    """Let the search understand words in all their forms."""
+    (worker,) = Path(config.site_dir).glob("assets/javascripts/workers/search.*.js")
+    query = (ROOT / "docs" / "assets" / "search-query.js").read_text("utf-8")
+    worker.write_text(query + worker.read_text("utf-8"), encoding="utf-8")
 
 
 def _link_pages(markdown: str, uri: str) -> str:

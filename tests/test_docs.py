@@ -29,7 +29,7 @@ IN_PROCESS = {"scheduler": "threads", "dataframe.shuffle.method": "tasks"}
 GUIDES = ROOT / "docs" / "guides"
 EXTEND = GUIDES / "extend.md"
 TRAINERS = GUIDES / "trainers.md"  # tests/loader/test_trainer_recipes.py runs it
-GENERATED = set((ROOT / "docs" / "reference").glob("*.md"))  # its examples are doctests
+GENERATED = set((ROOT / "docs" / "reference").rglob("*.md"))  # its examples are doctests
 PAGES = sorted(set((ROOT / "docs").rglob("*.md")) - {EXTEND, TRAINERS} - GENERATED)
 SLOW = {"dask-cluster", "migrate", "mixing", "near-duplicates", "own-classifier", "s3", "tutorial"}
 PROGRAMS = {
@@ -157,9 +157,7 @@ def copy_checkout(target: Path) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the sample, as the pages assume it; the current one, also for imports."""
-    (tmp_path / "pipelines").mkdir()
-    (tmp_path / "pipelines" / "sample").symlink_to(ROOT / "pipelines" / "sample")
+    """An empty folder, as that of a reader; the current one, also for imports."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     return tmp_path

@@ -53,6 +53,7 @@ class Pii(Transform):
     """
 
     kind: Literal["pii"] = "pii"
+    example = "pii: {find: [email, phone], action: mask}"
     shorthand = "find"
     find: Annotated[tuple[Kind, ...], Field(strict=False)] = KINDS
     """The kinds of personal data to find."""
