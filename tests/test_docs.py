@@ -31,7 +31,16 @@ EXTEND = GUIDES / "extend.md"
 TRAINERS = GUIDES / "trainers.md"  # tests/loader/test_trainer_recipes.py runs it
 GENERATED = set((ROOT / "docs" / "reference").rglob("*.md"))  # its examples are doctests
 PAGES = sorted(set((ROOT / "docs").rglob("*.md")) - {EXTEND, TRAINERS} - GENERATED)
-SLOW = {"dask-cluster", "migrate", "mixing", "near-duplicates", "own-classifier", "s3", "tutorial"}
+SLOW = {
+    "dask-cluster",
+    "index",
+    "migrate",
+    "mixing",
+    "near-duplicates",
+    "own-classifier",
+    "s3",
+    "tutorial",
+}
 PROGRAMS = {
     "dask": ["-m", "dask"],
     "etl": ["-c", "from etl.cli import main; main()"],
