@@ -42,10 +42,12 @@ SLOW = {
     "tutorial",
 }
 PROGRAMS = {
+    "accelerate": ["-m", "accelerate.commands.accelerate_cli"],
     "dask": ["-m", "dask"],
     "etl": ["-c", "from etl.cli import main; main()"],
     "pytest": ["-m", "pytest", "-p", "no:cacheprovider"],
     "python": [],
+    "torchrun": ["-m", "torch.distributed.run"],
 }
 SCHEDULER_PORT = "8786"  # on the page; the test uses a free one
 
