@@ -32,7 +32,7 @@ def recipes(
     ] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """List the shipped recipes, print one, or write it with the sample."""
+    """List the shipped recipes, or print or write one."""
     names = pipelines.list_recipes()
     if name is None:
         about = [{"name": each, "about": _summary(_text(each))} for each in names]
