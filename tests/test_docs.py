@@ -101,7 +101,9 @@ def run_commands(block: str, root: Path, background: ExitStack | None = None) ->
 
     A command that ends in & runs until ``background`` is closed. Variables are exported by the test.
     """
-    for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+    commands = re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]
+    assert commands, block
+    for part in commands:
         command, _, shown = part.partition("\n")
         program, *arguments = shlex.split(command)
         if program == "export":
