@@ -8,8 +8,8 @@ import inspect
 import json
 import re
 import textwrap
-from collections.abc import Callable, Iterator
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property, partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,7 +23,14 @@ import etl.loader
 from etl import schemas
 from etl.cli.app import app
 from etl.recipe.json_schema import json_schema
-from etl.recipe.stage_reference import StageReference, list_stages
+from etl.recipe.stage_reference import (
+    GROUPS,
+    SettingReference,
+    StageReference,
+    list_settings,
+    list_stages,
+)
+from etl.settings_files.settings import Settings
 from etl.sources import formats
 from etl.stages import STAGES, Stage
 from etl.stages.signals import DICTIONARY, SIGNALS, SPACED
@@ -68,9 +75,23 @@ Imports point one way: `tests/test_layout.py` holds the layers.
 
 _STAGES_HEAD = """# Stages
 
-What a recipe's `stages` can be, in the order of this page: filters and transforms in any order, then each
-deduplication stage at most once, then `tokenize`. Paths are relative to the recipe's folder. `make docs`
-writes this page from the docstrings of the classes; `etl stages NAME` prints its section of a stage.
+What a recipe's `stages` can be: filters and transforms in any order, then each deduplication stage at most
+once, then `tokenize`. Paths are relative to the recipe's folder. `make docs` writes these pages from the
+docstrings of the classes; `etl stages NAME` prints the section of a stage.
+
+| stage | kind | what it does |
+|---|---|---|
+"""
+
+_EXAMPLE_RECIPE = """```yaml
+name: example
+source:
+  path: sample/*.parquet
+  columns: {{text: content, id: doc_id, url: url}}
+lake: lake
+stages:
+  - {}
+```
 """
 
 _TABLES_HEAD = """# Tables
@@ -158,14 +179,19 @@ def formats_page() -> str:
 
 
 def stages_page() -> str:
-    """Return the page ``docs/reference/stages.md``: each stage with its docstring and settings."""
-    sections, group = [_STAGES_HEAD], None
-    for stage in list_stages():
-        if stage.group != group:
-            group = stage.group
-            sections.append(f"## {group}\n")
-        sections.append("\n".join(_stage_lines(stage)))
-    return "\n".join(sections)
+    """Return the page ``docs/reference/stages.md``: a table of all stages."""
+    rows = [
+        f"| [`{stage.kind}`]({_stage_file(stage.group)}#{stage.kind}) "
+        f"| {stage.group.lower().removesuffix('s')} | {_cell(stage.summary)} |"
+        for stage in list_stages()
+    ]
+    return _STAGES_HEAD + "\n".join(rows) + "\n"
+
+
+def stage_group_page(group: str) -> str:
+    """Return a page of ``docs/reference/stages``: the stages of a group with examples and settings."""
+    sections = ["\n".join(_stage_lines(stage)) for stage in list_stages() if stage.group == group]
+    return "\n".join([f"# {group}\n", *sections])
 
 
 def commands_page() -> str:
@@ -234,6 +260,10 @@ def _as_markdown(text: str) -> str:
     return text.replace("``", "`")
 
 
+def _cell(text: str) -> str:
+    return _as_markdown(text).replace("|", r"\|")
+
+
 def _item(text: str) -> str:
     """Return an item of a list, on lines of up to 118 columns."""
     return textwrap.fill(
@@ -254,8 +284,15 @@ def _name_lines(module: ModuleType, name: str) -> Iterator[str]:
     yield f"### {module.__name__}.{name}\n"
     yield f"```python\n{_signature(name, value)}\n```\n"
     yield _docstring(value)
+    if _has_settings(value):
+        yield from _setting_lines(list_settings(value))
+        yield ""
     if inspect.isclass(value):
         yield from _member_lines(name, value)
+
+
+def _has_settings(value: object) -> bool:
+    return inspect.isclass(value) and issubclass(value, Settings)
 
 
 def _member_lines(name: str, value: type) -> Iterator[str]:
@@ -283,11 +320,18 @@ def _signature(name: str, value: Any) -> str:
     (definition,) = ast.parse(source).body
     if isinstance(definition, ast.ClassDef):
         methods = [each for each in definition.body if isinstance(each, ast.FunctionDef)]
-        parameters = [
-            "*" if ast.unparse(each.annotation) == "KW_ONLY" else ast.unparse(each)
+        fields = [
+            each
             for each in definition.body
             if isinstance(each, ast.AnnAssign) and not re.match(r"_\w", ast.unparse(each.target))
         ]
+        if _has_settings(value):  # their types follow in words
+            parameters = ["*", *(_default(each) for each in fields)]
+        else:
+            parameters = [
+                "*" if ast.unparse(each.annotation) == "KW_ONLY" else ast.unparse(each)
+                for each in fields
+            ]
         for method in methods:
             if method.name == "__init__":
                 parameters = _parameters(method.args)
@@ -296,6 +340,12 @@ def _signature(name: str, value: Any) -> str:
         parameters = _parameters(definition.args)
     line = f"{name}({', '.join(parameters)})"
     return line if len(line) <= 80 else f"{name}(\n    " + ",\n    ".join(parameters) + ",\n)"
+
+
+def _default(field: ast.AnnAssign) -> str:
+    """Return the name of a field, with its default if it has one."""
+    name = ast.unparse(field.target)
+    return name if field.value is None else f"{name}={ast.unparse(field.value)}"
 
 
 def _parameters(arguments: ast.arguments) -> list[str]:
@@ -330,20 +380,31 @@ def _example(lines: re.Match[str]) -> str:
     return f"```pycon\n{lines[0].rstrip()}\n```\n"
 
 
+def _stage_file(group: str) -> str:
+    """Return the page of a group, relative to ``docs/reference``."""
+    return f"stages/{group.lower()}.md"
+
+
 def _stage_lines(stage: StageReference) -> Iterator[str]:
     path = Path(inspect.getfile(STAGES[stage.kind])).relative_to(
         Path(inspect.getfile(Stage)).parent
     )
-    yield f"### {stage.kind}\n"
+    yield f"## {stage.kind}\n"
     yield _as_markdown(stage.about) + "\n"
+    yield _EXAMPLE_RECIPE.format(stage.example)
     if stage.shorthand is not None:
         yield f"A bare value sets `{stage.shorthand}`, as in `{stage.kind}: VALUE`."
     yield f"Code: `etl/stages/{path}`.\n"
-    for setting in stage.settings:
+    yield from _setting_lines(stage.settings)
+    yield ""
+
+
+def _setting_lines(settings: Iterable[SettingReference]) -> Iterator[str]:
+    for setting in settings:
         default = "required" if setting.default is None else f"default `{setting.default}`"
         facts = [setting.type, default, *([f"in {setting.unit}"] if setting.unit else [])]
-        yield _item(f"`{setting.name}` ({', '.join(facts)}): {_as_markdown(setting.about)}")
-    yield ""
+        about = " ".join(_as_markdown(setting.about).split())
+        yield _item(f"`{setting.name}` ({'; '.join(facts)}): {about}")
 
 
 GENERATED: dict[str, Callable[[], str]] = {
@@ -352,6 +413,9 @@ GENERATED: dict[str, Callable[[], str]] = {
     "docs/reference/modules.md": module_map,
     "docs/reference/python.md": python_page,
     "docs/reference/stages.md": stages_page,
+    **{
+        f"docs/reference/{_stage_file(group)}": partial(stage_group_page, group) for group in GROUPS
+    },
     "docs/reference/tables.md": tables_page,
     "schemas/recipe.schema.json": recipe_schema,
 }

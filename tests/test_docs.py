@@ -29,14 +29,25 @@ IN_PROCESS = {"scheduler": "threads", "dataframe.shuffle.method": "tasks"}
 GUIDES = ROOT / "docs" / "guides"
 EXTEND = GUIDES / "extend.md"
 TRAINERS = GUIDES / "trainers.md"  # tests/loader/test_trainer_recipes.py runs it
-GENERATED = set((ROOT / "docs" / "reference").glob("*.md"))  # its examples are doctests
+GENERATED = set((ROOT / "docs" / "reference").rglob("*.md"))  # its examples are doctests
 PAGES = sorted(set((ROOT / "docs").rglob("*.md")) - {EXTEND, TRAINERS} - GENERATED)
-SLOW = {"dask-cluster", "migrate", "mixing", "near-duplicates", "own-classifier", "s3", "tutorial"}
+SLOW = {
+    "dask-cluster",
+    "index",
+    "migrate",
+    "mixing",
+    "near-duplicates",
+    "own-classifier",
+    "s3",
+    "tutorial",
+}
 PROGRAMS = {
+    "accelerate": ["-m", "accelerate.commands.accelerate_cli"],
     "dask": ["-m", "dask"],
     "etl": ["-c", "from etl.cli import main; main()"],
     "pytest": ["-m", "pytest", "-p", "no:cacheprovider"],
     "python": [],
+    "torchrun": ["-m", "torch.distributed.run"],
 }
 SCHEDULER_PORT = "8786"  # on the page; the test uses a free one
 
@@ -90,7 +101,9 @@ def run_commands(block: str, root: Path, background: ExitStack | None = None) ->
 
     A command that ends in & runs until ``background`` is closed. Variables are exported by the test.
     """
-    for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+    commands = re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]
+    assert commands, block
+    for part in commands:
         command, _, shown = part.partition("\n")
         program, *arguments = shlex.split(command)
         if program == "export":
@@ -157,9 +170,7 @@ def copy_checkout(target: Path) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the sample, as the pages assume it; the current one, also for imports."""
-    (tmp_path / "pipelines").mkdir()
-    (tmp_path / "pipelines" / "sample").symlink_to(ROOT / "pipelines" / "sample")
+    """An empty folder, as that of a reader; the current one, also for imports."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     return tmp_path

@@ -37,17 +37,19 @@ def test_every_command_in_the_texts_exists() -> None:
     ]
     files += [*(ROOT / "etl").rglob("*.py"), *(ROOT / "cli").rglob("*.py")]
     files.remove(ROOT / "docs" / "guides" / "extend.md")  # test_docs.py runs it: it adds a command
-    unknown = []
+    unknown, known = [], set()
     for file in files:
         text = file.read_text("utf-8")
         for name, words in re.findall(r"(?:`|^\$ )etl ([a-z]\w*)([^`\n#]*)", text, re.MULTILINE):
             options = (
                 {opt for p in commands[name].params for opt in p.opts} if name in commands else ()
             )
+            known |= {name} & {*commands}
             named = re.findall(r"(?<!\S)--[a-z-]+", words)
             unknown += [(file.name, name, option) for option in named if option not in options]
             unknown += [] if name in commands else [(file.name, name, "")]
     assert unknown == []
+    assert known == {*commands}
 
 
 def test_its_commands_exist() -> None:

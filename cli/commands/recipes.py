@@ -1,6 +1,7 @@
-"""`etl recipes`: list the shipped recipes, or print one."""
+"""`etl recipes`: list the shipped recipes, print one, or write one with the sample."""
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,7 +15,8 @@ app = typer.Typer()
 @app.command(
     epilog=options.examples(
         "etl recipes",
-        "etl recipes demo > web.yaml",
+        "etl recipes fineweb > web.yaml",
+        "etl recipes demo --to .",
     )
 )
 def recipes(
@@ -22,9 +24,15 @@ def recipes(
         str | None, typer.Argument(metavar="NAME", help="The recipe whose file is printed.")
     ] = None,
     *,
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Write the recipe and the sample, its input, to this folder."
+        ),
+    ] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """List the shipped recipes, or print one as a template."""
+    """List the shipped recipes, or print or write one."""
     names = pipelines.list_recipes()
     if name is None:
         about = [{"name": each, "about": _summary(_text(each))} for each in names]
@@ -32,6 +40,10 @@ def recipes(
         return
     if name not in names:
         raise typer.BadParameter(f"unknown recipe {name!r}; choose from {', '.join(names)}")
+    if to is not None:
+        written = {"files": [str(file) for file in pipelines.write_recipe(name, to)]}
+        output.print_result(written, lambda shown: shown["files"], as_json=as_json)
+        return
     recipe = {"name": name, "text": _text(name)}
     output.print_result(recipe, lambda shown: shown["text"].splitlines(), as_json=as_json)
 

@@ -57,6 +57,8 @@ def stage_lines(stage: "StageReference") -> Iterator[str]:
     if stage.shorthand is not None:
         yield ""
         yield from output.fold(f"A bare value sets `{stage.shorthand}`: `{stage.kind}: VALUE`.")
+    yield ""
+    yield f"For example: `- {stage.example}`"
     for setting in stage.settings:
         yield ""
         yield from _setting_lines(setting)
@@ -65,5 +67,5 @@ def stage_lines(stage: "StageReference") -> Iterator[str]:
 def _setting_lines(setting: "SettingReference") -> Iterator[str]:
     default = "required" if setting.default is None else f"default {setting.default}"
     facts = [setting.type, default, *([f"in {setting.unit}"] if setting.unit else [])]
-    yield from output.fold(f"{setting.name}  ({', '.join(facts)})", indent=4)
+    yield from output.fold(f"{setting.name}  ({'; '.join(facts)})", indent=4)
     yield from output.fold(f"    {setting.about.replace('``', '`')}", indent=4)

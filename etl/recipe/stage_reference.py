@@ -2,17 +2,21 @@
 
 import inspect
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from etl.errors import RecipeError, nearest_names
 from etl.html.card import Card, CardList, Shown
+from etl.settings_files.settings import Settings
 from etl.stages import STAGES, Filter, Stage, Transform
 from etl.stages.signals import SIGNALS
 
 GROUPS: Final = ("Filters", "Transforms", "Deduplication", "Tokenization")
 """The groups of stages, in the order of a recipe."""
+
+_CONTAINERS: Final = {"array": "list of ", "object": "mapping of names to "}
 
 _UNIT_WORDS: Final = {  # the last word of a setting's name -> its unit
     **{name: name for name in ("bytes", "lines", "seconds", "sentences", "words")},
@@ -33,11 +37,12 @@ class SettingReference:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class StageReference(Shown):
-    """A stage; a bare value in a recipe sets the setting ``shorthand``."""
+    """A stage with an entry of a recipe; a bare value there sets the setting ``shorthand``."""
 
     kind: str
     group: str
     about: str
+    example: str
     shorthand: str | None
     settings: tuple[SettingReference, ...]
 
@@ -77,8 +82,9 @@ def _describe(kind: str, model: type[Stage]) -> StageReference:
         kind=kind,
         group=_group(model),
         about=inspect.cleandoc(model.__doc__ or "").partition("\n\n>>>")[0],
+        example=model.example or kind,
         shorthand=model.shorthand,
-        settings=tuple(_settings(model)),
+        settings=tuple(list_settings(model)),
     )
 
 
@@ -90,7 +96,8 @@ def _group(model: type[Stage]) -> str:
     return "Deduplication" if model.phase == "dedup" else "Tokenization"
 
 
-def _settings(model: type[Stage]) -> Iterator[SettingReference]:
+def list_settings(model: type[Settings]) -> Iterator[SettingReference]:
+    """Yield the settings of a stage, or of any other part of a recipe."""
     schema = model.model_json_schema()
     for name, setting in schema["properties"].items():
         if name == "kind":
@@ -109,31 +116,62 @@ def _type_name(setting: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
     """Return the type of a JSON Schema in words.
 
     >>> _type_name({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}]}, {})
-    'integer >= 1 or null'
+    'integer, at least 1, or null'
+    >>> _type_name({"type": "array", "items": {"type": "string"}}, {})
+    'list of strings'
     """
     if "$ref" in setting:
         definition = schema["$defs"][setting["$ref"].rpartition("/")[2]]
-        return f"mapping of {', '.join(definition['properties'])}"
+        return f"mapping of {_listed(definition['properties'], 'and')}"
     if "anyOf" in setting:
-        return " or ".join(dict.fromkeys(_type_name(form, schema) for form in setting["anyOf"]))
+        names = dict.fromkeys(_type_name(form, schema) for form in setting["anyOf"])
+        if "number" in names:
+            names.pop("integer", None)
+        return _listed(names, "or")
     if "enum" in setting or "const" in setting:
-        return " or ".join(str(value) for value in setting.get("enum", [setting.get("const")]))
-    if setting["type"] == "array":
-        return f"list of {_in_brackets(_type_name(setting['items'], schema))}"
-    if setting["type"] == "object":
-        values = [
-            setting.get("additionalProperties"),
-            *setting.get("patternProperties", {}).values(),
-        ]
-        names = [_type_name(value, schema) for value in values if value]
-        return f"mapping to {_in_brackets(names[0])}"
-    signs = {"exclusiveMinimum": ">", "minimum": ">=", "exclusiveMaximum": "<", "maximum": "<="}
-    limits = [f"{sign} {setting[name]}" for name, sign in signs.items() if name in setting]
-    return " ".join([setting["type"], ", ".join(limits)]).strip()
+        return _listed(map(str, setting.get("enum", [setting.get("const")])), "or")
+    if "discriminator" in setting:
+        return "stage"
+    if setting["type"] in _CONTAINERS:
+        return _CONTAINERS[setting["type"]] + _plural(_type_name(_content(setting), schema))
+    return ", ".join([setting["type"], *_limits(setting)])
 
 
-def _in_brackets(type_name: str) -> str:
-    return f"({type_name})" if " " in type_name else type_name
+def _content(setting: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the schema of the values of an array or object."""
+    if "items" in setting:
+        return dict(setting["items"])
+    values = [setting.get("additionalProperties"), *setting.get("patternProperties", {}).values()]
+    return next(value for value in values if value)
+
+
+def _limits(setting: Mapping[str, Any]) -> Iterator[str]:
+    if "minimum" in setting and "maximum" in setting:
+        yield f"from {setting['minimum']} to {setting['maximum']}"
+        return
+    words = {"minimum": "at least", "exclusiveMinimum": "above"}
+    words |= {"maximum": "at most", "exclusiveMaximum": "below"}
+    yield from (f"{words[name]} {setting[name]}" for name in words if name in setting)
+
+
+def _listed(names: Iterable[str], last: str) -> str:
+    """Join names as a sentence does.
+
+    >>> _listed(["a", "b", "c"], "or"), _listed(["integer, above 0", "null"], "or")
+    ('a, b or c', 'integer, above 0, or null')
+    """
+    *first, final = names
+    comma = "," if re.search(r",| or | and ", " ".join(first)) else ""
+    return f"{', '.join(first)}{comma} {last} {final}" if first else final
+
+
+def _plural(type_name: str) -> str:
+    """Return what a list has several of.
+
+    >>> _plural("string"), _plural("number, from 0 to 1, or null"), _plural("row or id")
+    ('strings', 'numbers, from 0 to 1, or null', 'row or id')
+    """
+    return re.sub(r"\b(string|integer|number|list|mapping|stage)\b", r"\1s", type_name)
 
 
 def _unit(name: str) -> str:

@@ -59,6 +59,7 @@ class Stage(Settings):
 
     kind: str
     phase: ClassVar[Phase] = "documents"
+    example: ClassVar[str] = ""  # an entry of a recipe as YAML; empty if the kind alone is one
     shorthand: ClassVar[str | None] = None  # the field that a bare value in a recipe sets
     paths: ClassVar[
         tuple[str, ...]

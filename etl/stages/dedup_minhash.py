@@ -84,6 +84,7 @@ class DedupMinhash(DedupStage):
     identity_key = "signature"
 
     kind: Literal["dedup_minhash"] = "dedup_minhash"
+    example: ClassVar[str] = "dedup_minhash: {min_similarity: 0.7, bands: 20, rows: 6}"
     ngram: Count = 5
     """How many words (or characters) a shingle has."""
     unit: Literal["words", "chars"] = "words"

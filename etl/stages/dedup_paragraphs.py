@@ -37,6 +37,7 @@ class DedupParagraphs(DedupStage):
     """
 
     kind: Literal["dedup_paragraphs"] = "dedup_paragraphs"
+    example = "dedup_paragraphs: {unit: paragraphs, min_chars: 100}"
     shorthand = "unit"
     kinds = (CUT, SHORT)
     identity_key = "units"

@@ -55,6 +55,7 @@ class Tokenize(Stage):
     """
 
     kind: Literal["tokenize"] = "tokenize"
+    example: ClassVar[str] = "tokenize: {tokenizer: sample/tokenizer.json, special_tokens: reject}"
     phase: ClassVar[Phase] = "tokens"
     shorthand: ClassVar[str | None] = "tokenizer"
     paths: ClassVar[tuple[str, ...]] = ("tokenizer",)

@@ -162,6 +162,7 @@ def test_nothing_is_written_outside_the_lake(recipe: Recipe, place: UPath) -> No
     others = {file for file in files if not file.startswith("lake/")}
     assert others == {f"in=1/{name}.jsonl" for name in NAMES}
     tables = ("documents/", "duplicates/", "finished/", "keys/", "tokens/")
+    assert files > others
     assert all(file.removeprefix("lake/").startswith(tables) for file in files - others)
 
 

@@ -493,7 +493,8 @@ def test_stages_are_listed_and_printed() -> None:
     listed = facts("stages")
     assert [stage["kind"] for stage in listed][-1] == "tokenize"
     text = etl("stages", "language").stdout
-    assert "min_score  (number >= 0, <= 1 or null, default 0.65)" in text
+    assert "min_score  (number, from 0 to 1, or null; default 0.65)" in text
+    assert "- language: {keep: [de, en]" in text
     assert "did you mean 'language'?" in etl("stages", "langage").stderr
 
 
@@ -503,6 +504,18 @@ def test_recipes_are_listed_and_printed() -> None:
     assert all(recipe["about"] for recipe in listed)
     text = etl("recipes", "demo").stdout
     assert yaml.safe_load(text)["name"] == "demo"
+
+
+def test_a_recipe_is_written_with_the_sample(tmp_path: Path) -> None:
+    written = facts("recipes", "demo", "--to", str(tmp_path / "new"))["files"]
+    assert str(tmp_path / "new" / "sample" / "handbook-nl.jsonl") in written
+    recipe = Recipe.load(tmp_path / "new" / "demo.yaml")
+    assert all(path.startswith(f"{tmp_path}/new/sample/") for path in recipe.source.paths)
+    (tmp_path / "new" / "demo.yaml").write_text("name: mine\n")
+    result = etl("recipes", "demo", "--to", str(tmp_path / "new"))
+    assert result.exit_code == 1
+    assert "demo.yaml exists, and differs from the shipped file" in result.stderr
+    assert (tmp_path / "new" / "demo.yaml").read_text() == "name: mine\n"
 
 
 def test_history_lists_versions(made: Recipe) -> None:

@@ -1,5 +1,9 @@
-"""The recipes of docs/guides/trainers.md, run as they are: each trains on planned windows, and resumes."""
+"""The recipes of docs/guides/trainers.md, run as they are: each trains on planned windows, and resumes.
 
+Their programs are launched as the page says, in an empty folder.
+"""
+
+import shlex
 from itertools import islice
 from pathlib import Path
 
@@ -10,9 +14,17 @@ from etl.loader import TokenDataset
 from etl.loader.state import find_state
 from tests.helpers.rank_processes import run_ranks
 from tests.helpers.token_tables import SMALL, expected_rows, make_lake
-from tests.helpers.trainer_recipes import forget_accelerate, recipe
+from tests.helpers.trainer_recipes import PAGE, forget_accelerate, recipe
+from tests.test_docs import ROOT, Block, blocks, run_commands, write_file
 
 SEQ_LEN = 7
+BLOCKS = blocks(PAGE)
+LAUNCHES = [
+    line.removeprefix("$ ")
+    for block in BLOCKS
+    for line in block.text.splitlines()
+    if block.language == "console" and line.startswith("$ ")
+]
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # of the libraries
@@ -305,3 +317,26 @@ def test_losses_of_documents(lake):
     log_losses = recipe("Losses of documents")["log_losses"]
     log_losses(lake, seeded_model(), seq_len=SEQ_LEN, run="proxy")
     assert len([*(Path(lake) / "loss_logs" / "proxy").glob("*.parquet")]) == 1
+
+
+def program_of(launch: str) -> Block | None:
+    return next((block for block in BLOCKS if block.file in shlex.split(launch)), None)
+
+
+def test_programs_start_in_an_empty_folder(tmp_path, monkeypatch):
+    for library in ("accelerate", "datasets", "pytorch_lightning", "transformers", "trl"):
+        pytest.importorskip(library, reason="make test-trainers installs it")
+    monkeypatch.chdir(tmp_path)
+    for block in BLOCKS:
+        if block.file is not None:
+            write_file(block, block.file)
+        elif block.language == "console":
+            run_commands(block.text, ROOT)
+
+
+def test_every_trainer_has_a_program_and_a_launch_line():
+    page = PAGE.read_text("utf-8")
+    launched = [block for launch in LAUNCHES if (block := program_of(launch))]
+    assert len(launched) == 9
+    assert all("if __name__ ==" in block.text for block in launched)
+    assert "-m torchtitan.train --module titan --config llama3_lake" in page

@@ -82,7 +82,7 @@ for name, command in COMMANDS.items():
     print(json.dumps([name, result.output]))
 (stage,) = Recipe.load("paths.yaml").stages
 print(json.dumps(["paths", stage.names]))
-print(json.dumps(["docs", runpy.run_path(sys.argv[2])["stages_page"]()]))
+print(json.dumps(["docs", runpy.run_path(sys.argv[2])["stage_group_page"]("Filters")]))
 """
 
 _COMMANDS = {
@@ -190,18 +190,22 @@ def test_tune_changes_its_thresholds_and_nothing_else(outputs: dict[str, Any]) -
 
 
 def test_the_stage_reference_has_it(outputs: dict[str, Any]) -> None:
-    section = outputs["docs"].split("### shouting\n")[1].split("###")[0]
+    section = outputs["docs"].split("## shouting\n")[1].split("\n## ")[0]
     assert "Keep documents that are not written in capitals." in section
     assert "Code: `etl/stages/filters/shouting.py`." in section
     assert (
-        "- `max_capital_ratio` (number >= 0, default `0.5`): Largest share of capitals." in section
+        "- `max_capital_ratio` (number, at least 0; default `0.5`): Largest share of capitals."
+        in section
     )
-    assert "- `max_text_chars` (integer, default `1000`, in code points):" in section
+    assert "- `max_text_chars` (integer; default `1000`; in code points):" in section
 
 
 def test_its_settings_are_printed(outputs: dict[str, Any]) -> None:
     assert "shouting" in outputs["stages"]
-    assert "max_capital_ratio  (number >= 0, default 0.5)\n    Largest share" in outputs["stage"]
+    assert (
+        "max_capital_ratio  (number, at least 0; default 0.5)\n    Largest share"
+        in outputs["stage"]
+    )
 
 
 def test_every_stage_has_a_golden_pair() -> None:

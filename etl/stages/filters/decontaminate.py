@@ -56,6 +56,7 @@ class Decontaminate(Filter):
     """
 
     kind: Literal["decontaminate"] = "decontaminate"
+    example = "decontaminate: {sets: {gsm8k: gsm8k-test.jsonl}, column: question}"
     paths = ("sets",)
     thresholds = ("min_hits",)
     sets: dict[Name, str] = Field(min_length=1, max_length=255)

@@ -36,6 +36,7 @@ class FastText(Filter):
     """
 
     kind: Literal["fasttext"] = "fasttext"
+    example: ClassVar[str] = "fasttext: {model: quality.bin, label: hq, min_score: 0.5}"
     paths = ("model",)
     thresholds = ("min_score", "max_score")
     costly: ClassVar[bool] = True

@@ -40,6 +40,7 @@ class GopherQuality(ByLanguage):
     """
 
     kind: Literal["gopher_quality"] = "gopher_quality"
+    example = "gopher_quality: {min_words: 100, min_alpha_word_ratio: 0.7}"
     min_words: int | None = 50
     """Fewest words of a document."""
     max_words: int | None = 100_000

@@ -27,6 +27,7 @@ class Language(Filter):
     """
 
     kind: Literal["language"] = "language"
+    example = "language: {keep: [de, en], min_score: 0.65}"
     shorthand = "keep"
     thresholds = ("keep", "min_score")
     keep: Annotated[tuple[str, ...], Field(strict=False)] | dict[str, Score | None] = ()

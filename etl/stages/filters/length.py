@@ -10,6 +10,7 @@ class Length(Filter):
     """Keep documents whose numbers of code points and words are within limits (inclusive; None: no limit)."""
 
     kind: Literal["length"] = "length"
+    example = "length: {min_words: 50, max_chars: 1000000}"
     min_chars: int | None = None
     """Fewest code points of a document."""
     max_chars: int | None = None

@@ -38,6 +38,7 @@ class Loss(Filter):
     """
 
     kind: Literal["loss"] = "loss"
+    example = "loss: {lake: web, version: 3, run: small, max: 6.5}"
     paths = ("lake",)
     thresholds = ("min", "max")
     lake: str

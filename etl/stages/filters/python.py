@@ -52,6 +52,7 @@ class Python(Filter):
     """
 
     kind: Literal["python"] = "python"
+    example = "python: {call: my_filters:is_prose, per: document}"
     shorthand = "call"
     paths = ("folder",)
     thresholds = ("min_score", "max_score")

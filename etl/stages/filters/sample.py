@@ -32,6 +32,7 @@ class Sample(Filter):
     """
 
     kind: Literal["sample"] = "sample"
+    example = "sample: {fraction: 0.1, by: host}"
     shorthand = "fraction"
     thresholds = ("fraction",)
     fraction: float = Field(ge=0, le=1)

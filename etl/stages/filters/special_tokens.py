@@ -22,6 +22,7 @@ class SpecialTokens(Filter):
     """
 
     kind: Literal["special_tokens"] = "special_tokens"
+    example: ClassVar[str] = "special_tokens: {tokenizer: sample/tokenizer.json}"
     shorthand: ClassVar[str | None] = "tokenizer"
     paths: ClassVar[tuple[str, ...]] = ("tokenizer",)
 

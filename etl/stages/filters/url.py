@@ -76,6 +76,7 @@ class Url(Filter):
     """
 
     kind: Literal["url"] = "url"
+    example = "url: {domains: [blocked-domains.txt], words: [blocked-words.txt]}"
     paths = ("domains", "hosts", "urls", "words", "soft_words", "substrings")
     thresholds = ("min_soft_words",)
     domains: Paths = ()

@@ -38,6 +38,7 @@ class Where(Filter):
     """
 
     kind: Literal["where"] = "where"
+    example = "where: num_words > 50 AND coalesce(url, '') NOT LIKE '%forum%'"
     shorthand = "keep"
     keep: str
     """The SQL expression that is true for documents to keep."""

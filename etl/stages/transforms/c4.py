@@ -39,6 +39,7 @@ class C4(Transform):
     """
 
     kind: Literal["c4"] = "c4"
+    example = "c4: {min_sentences: 3}"
     counts_words = True
     thresholds = ("max_lorem_ipsum_lines", "max_brace_lines", "min_sentences")
     terminal_punctuation: bool = True

@@ -42,6 +42,7 @@ class Extract(Transform):
     """
 
     kind: Literal["extract"] = "extract"
+    example = "extract: trafilatura"
     shorthand = "extractor"
     costly = True
     reads_media_type = True

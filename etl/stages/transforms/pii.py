@@ -34,7 +34,7 @@ class Masks(Settings):
 
 
 class Pii(Transform):
-    """Mask e-mail and IP addresses, IBANs, card and phone numbers, or reject documents that contain any.
+    """Mask personal data (e-mail and IP addresses, IBANs, card and phone numbers), or reject it.
 
     FineWeb masks e-mail addresses and public IPv4 addresses (Penedo et al. 2024, arXiv 2406.17557);
     ``public_ips_only: false`` includes private addresses and those for documentation, and
@@ -53,6 +53,7 @@ class Pii(Transform):
     """
 
     kind: Literal["pii"] = "pii"
+    example = "pii: {find: [email, phone], action: mask}"
     shorthand = "find"
     find: Annotated[tuple[Kind, ...], Field(strict=False)] = KINDS
     """The kinds of personal data to find."""

@@ -22,6 +22,7 @@ class RepeatedLines(Transform):
     """
 
     kind: Literal["repeated_lines"] = "repeated_lines"
+    example = "repeated_lines: {min_line_chars: 20, ignore: [case, space]}"
     thresholds = ("min_chars",)
     shorthand = "min_line_chars"
     min_line_chars: int = Field(default=10, ge=0)

@@ -19,6 +19,7 @@ class RepeatedParagraphs(Transform):
     """
 
     kind: Literal["repeated_paragraphs"] = "repeated_paragraphs"
+    example = "repeated_paragraphs: {ignore: [digits]}"
     thresholds = ("min_chars",)
     shorthand = "min_paragraph_chars"
     min_paragraph_chars: int = Field(default=10, ge=0)

@@ -30,6 +30,7 @@ class Unicode(Transform):
     """
 
     kind: Literal["unicode"] = "unicode"
+    example = "unicode: {form: NFC, fix: true}"
     shorthand = "form"
     form: Literal["NFC", "NFKC"] | None = "NFC"
     """The Unicode normal form; null leaves the text as it is."""
