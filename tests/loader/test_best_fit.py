@@ -317,7 +317,8 @@ def test_models_of_transformers_get_unshifted_labels(lake):
 
 def as_if_remote(dataset: TokenDataset, remote: Remote) -> TokenDataset:
     """Make a dataset read its local files like remote ones."""
-    dataset._index = replace(dataset._index, remote=remote)
+    index = replace(dataset.windows.index, remote=remote)
+    dataset.windows = replace(dataset.windows, index=index)
     return dataset
 
 

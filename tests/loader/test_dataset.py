@@ -176,7 +176,7 @@ def test_samples_may_be_taken_in_any_order(place):
     dataset = TokenDataset(make_lake(place, shape), seq_len=7, shuffle=MIXED)
     expected = [row[:-1] for row in expected_rows(dataset, shape)]
     plan, samples = dataset._plan, [*range(75, -1, -2), 4, 4, 20]
-    with PackedReader(dataset._index, plan, epoch=0, batch_format=Format()) as gatherer:
+    with PackedReader(dataset.windows.index, plan, epoch=0, batch_format=Format()) as gatherer:
         assert gatherer.batch(samples)["input_ids"].tolist() == [expected[g] for g in samples]
 
 
