@@ -347,7 +347,7 @@ def test_lanes_that_begin_in_a_row_group_fetch_only_their_pages(s3, tmp_path, mo
         in_ranks += rows_of(dataset, 2)
     assert len(in_ranks) == len(expected) // 4 * 4
     assert sorted(in_ranks) == sorted(row for row in expected if row in in_ranks)
-    size = int(local._index.chunks["tokens"]["size"].sum())
+    size = int(local.windows.index.chunks["tokens"]["size"].sum())
     data = [stop - start for _, start, stop in fetched if stop <= size]
     # Twice the table, and pages at the ends of lanes; without marks, nine times the table.
     assert 2 * size < sum(data) < 3 * size
