@@ -182,7 +182,7 @@ def test_samples_may_be_taken_in_any_order(place):
 
 def test_more_files_than_may_be_open_are_read_in_any_order(place):
     shape = [[[2], [2]] for _ in range(70)]
-    index = TokenDataset(make_lake(place, shape), seq_len=7)._index
+    index = TokenDataset(make_lake(place, shape), seq_len=7).windows.index
     groups = RowGroups(index, LocalFiles(index))
     order = [*range(140), *range(139, -1, -1), *range(0, 140, 7)]
     read = [int(next(groups.pieces(group)).tokens[0]) for group in order]
