@@ -111,7 +111,7 @@ class TokenDataset(ShardedDataset):
             expect.check_ends(records, index)
             index = replace(index, vocab_size=expect.vocab_size)
         opened = OpenView.of(index, view)
-        index = self._index = opened.index
+        index = opened.index
         if format.pack is not None:
             opened.check_unpacked()
         epochs, settings = plan_epochs(
@@ -181,12 +181,12 @@ class TokenDataset(ShardedDataset):
     @property
     def version(self) -> int:
         """The pinned version of the table; later commits do not change it."""
-        return self._index.version
+        return self.windows.index.version
 
     @property
     def num_tokens(self) -> int:
         """The number of tokens in the table, or of an epoch of the view."""
-        return self._index.num_tokens
+        return self.windows.index.num_tokens
 
     @property
     def dropped_tokens(self) -> int:
@@ -200,7 +200,7 @@ class TokenDataset(ShardedDataset):
 
     def tables(self) -> list[tuple[str, int]]:
         """Return the URL and the version of the table."""
-        return [(self._index.url, self._index.version)]
+        return [(self.windows.index.url, self.windows.index.version)]
 
     def cached_folders(self) -> Sequence[Path]:
         """Return the local folders that the view reads."""
@@ -212,7 +212,7 @@ class TokenDataset(ShardedDataset):
 
     def tokenizers(self) -> list[TokenizerRecord]:
         """Return the distinct tokenizers in the table's lineage, newest first; reads the history."""
-        return read_tokenizers(self._index)
+        return read_tokenizers(self.windows.index)
 
     def reader(
         self, epoch: int, batch_format: Format | None = None, *, world_size: int = 1
@@ -245,7 +245,7 @@ class TokenDataset(ShardedDataset):
         """
         epoch = self.epoch if epoch is None else epoch
         return measure_evenness(
-            self._index,
+            self.windows.index,
             self.windows.epochs.plan(epoch),
             epoch=epoch,
             batch_size=batch_size,

@@ -251,7 +251,7 @@ def test_added_rows_are_read_among_the_others(client: Client, place: UPath) -> N
     add_tokens(str(place), more)
     assert shuffled(place, client, ShuffleSettings(bucket_bytes=1 << 14)).parts == 2
     dataset = TokenDataset(str(place / "tokens_shuffled"), seq_len=50, shuffle=False)
-    index = dataset._index
+    index = dataset.windows.index
     read = [index.locate_group(number) for number in range(len(index.group_tokens))]
     is_new = [path[:32].endswith(read[0][0][16:32]) for path, _ in read]
     assert np.count_nonzero(np.diff(is_new)) > 3, "files of both parts are read in turn"

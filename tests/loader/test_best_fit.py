@@ -324,7 +324,8 @@ def test_models_of_transformers_get_unshifted_labels(lake):
 
 def as_if_remote(dataset: TokenDataset, remote: Remote) -> TokenDataset:
     """Make a dataset read its local files like remote ones."""
-    dataset._index = replace(dataset._index, remote=remote)
+    index = replace(dataset.windows.index, remote=remote)
+    dataset.windows = replace(dataset.windows, index=index)
     return dataset
 
 
@@ -402,7 +403,7 @@ def test_wrong_lengths_and_wrong_settings_are_refused(new_place, lake):
         TokenDataset(lake, seq_len=0, format=BEST_FIT)
     with pytest.raises(LoaderError, match="the table has only 0"):
         TokenDataset(make_lake(new_place("empty"), [[[0, 0]]]), seq_len=4, format=BEST_FIT)
-    index = TokenDataset(lake, seq_len=4)._index
+    index = TokenDataset(lake, seq_len=4).windows.index
     wrong = replace(index, group_tokens=index.group_tokens + np.int32(1))
     with pytest.raises(LoaderError, match="num_tokens adds up to 22, but the row group has 23"):
         plan_units(wrong, 4, 0, None)

@@ -130,7 +130,7 @@ def test_the_documents_are_checked_even_if_the_lineage_agrees(commit_lineage):
 def test_shares_of_ends_equal_those_counted_in_a_loop(new_place, shape):
     assume(sum(group_tokens(shape)) > 1)
     lake = make_lake(new_place("table"), shape, data_page_size=1 << 20)
-    index = TokenDataset(lake, seq_len=1)._index
+    index = TokenDataset(lake, seq_len=1).windows.index
     docs = [d.tokens for d in documents(shape) if d.tokens]
     assume(len(index.group_tokens) <= 8)
     for token in (docs[0][0], docs[-1][-1], -1):
@@ -140,7 +140,7 @@ def test_shares_of_ends_equal_those_counted_in_a_loop(new_place, shape):
 
 
 def test_a_table_without_documents_has_no_shares(place):
-    index = TokenDataset(make_lake(place, [[[100]]]), seq_len=1)._index
+    index = TokenDataset(make_lake(place, [[[100]]]), seq_len=1).windows.index
     assert sample_ends(index, {0}, {99}) == (1.0, 1.0)
     empty = replace(index, group_tokens=index.group_tokens * 0)
     assert sample_ends(empty, {0}, {99}) == (None, None)

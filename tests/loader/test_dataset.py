@@ -176,13 +176,13 @@ def test_samples_may_be_taken_in_any_order(place):
     dataset = TokenDataset(make_lake(place, shape), seq_len=7, shuffle=MIXED)
     expected = [row[:-1] for row in expected_rows(dataset, shape)]
     plan, samples = dataset._plan, [*range(75, -1, -2), 4, 4, 20]
-    with PackedReader(dataset._index, plan, epoch=0, batch_format=Format()) as gatherer:
+    with PackedReader(dataset.windows.index, plan, epoch=0, batch_format=Format()) as gatherer:
         assert gatherer.batch(samples)["input_ids"].tolist() == [expected[g] for g in samples]
 
 
 def test_more_files_than_may_be_open_are_read_in_any_order(place):
     shape = [[[2], [2]] for _ in range(70)]
-    index = TokenDataset(make_lake(place, shape), seq_len=7)._index
+    index = TokenDataset(make_lake(place, shape), seq_len=7).windows.index
     groups = RowGroups(index, LocalFiles(index))
     order = [*range(140), *range(139, -1, -1), *range(0, 140, 7)]
     read = [int(next(groups.pieces(group)).tokens[0]) for group in order]

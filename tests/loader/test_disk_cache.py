@@ -30,7 +30,8 @@ def open_as_remote(lake: str, folder: Path, cache_bytes: int = 1 << 20) -> Token
     """Open a dataset that reads its local files like remote ones."""
     remote = Remote(request_bytes=600, cache=str(folder), cache_bytes=cache_bytes, attempts=1)
     dataset = TokenDataset(lake, seq_len=7, shuffle=MIXED)
-    dataset._index = replace(dataset._index, remote=remote)
+    index = replace(dataset.windows.index, remote=remote)
+    dataset.windows = replace(dataset.windows, index=index)
     return dataset
 
 

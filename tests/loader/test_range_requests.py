@@ -69,7 +69,8 @@ def write_marked_lake(folder: Path, lengths: list[int]) -> str:
 
 def as_if_remote(dataset: TokenDataset, remote: Remote) -> TokenDataset:
     """Make a dataset read its local files like remote ones."""
-    dataset._index = replace(dataset._index, remote=remote)
+    index = replace(dataset.windows.index, remote=remote)
+    dataset.windows = replace(dataset.windows, index=index)
     return dataset
 
 
@@ -164,7 +165,7 @@ def test_parts_cover_a_lane_and_depend_only_on_the_table(
     assume(sum(group_tokens(shape)) > 1)
     lake = make_lake(tmp_path_factory.mktemp("table"), shape)
     dataset = TokenDataset(lake, seq_len=1, shuffle=Shuffle(run_tokens=run_tokens))
-    index, plan = dataset._index, dataset._plan
+    index, plan = dataset.windows.index, dataset._plan
     runs = np.append(plan.runs(), len(index.group_tokens))
 
     def parts_of(groups):
@@ -286,7 +287,7 @@ def test_neighbours_are_fetched_together_and_only_once(s3, s3_endpoint, tmp_path
         monkeypatch.setenv("AWS_ENDPOINT_URL", s3_endpoint)
         remote = Remote(request_bytes=request_bytes)
         dataset = TokenDataset(lake, seq_len=10, shuffle=False, remote=remote)
-        chunks = dataset._index.chunks
+        chunks = dataset.windows.index.chunks
         first, last = chunks["tokens"]["start"][::10], chunks["num_tokens"][9::10]
         spans = last["start"] + last["size"] - first
         parts = int(np.ceil(spans / request_bytes).sum())
@@ -336,7 +337,7 @@ def test_lanes_that_begin_in_a_row_group_fetch_only_their_pages(s3, tmp_path, mo
     local = TokenDataset(local_lake, **settings)
     expected = rows_of(local, 8)
     dataset = TokenDataset(lake, **settings)
-    assert len(dataset._index.group_tokens) == 1
+    assert len(dataset.windows.index.group_tokens) == 1
     fetched.clear()
     assert rows_of(dataset, 8) == expected
     in_ranks = []
@@ -346,7 +347,7 @@ def test_lanes_that_begin_in_a_row_group_fetch_only_their_pages(s3, tmp_path, mo
         in_ranks += rows_of(dataset, 2)
     assert len(in_ranks) == len(expected) // 4 * 4
     assert sorted(in_ranks) == sorted(row for row in expected if row in in_ranks)
-    size = int(local._index.chunks["tokens"]["size"].sum())
+    size = int(local.windows.index.chunks["tokens"]["size"].sum())
     data = [stop - start for _, start, stop in fetched if stop <= size]
     # Twice the table, and pages at the ends of lanes; without marks, nine times the table.
     assert 2 * size < sum(data) < 3 * size

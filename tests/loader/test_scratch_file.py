@@ -112,7 +112,8 @@ def test_files_are_deleted_as_soon_as_a_pass_ends(tmp_path, batch_format, last):
     lake = make_lake(tmp_path, [[[60] * 3] * 8] * 2)
     shuffle = Shuffle(lanes=4, block_tokens=40, run_tokens=300)
     dataset = TokenDataset(lake, seq_len=5, shuffle=shuffle, format=batch_format)
-    dataset._index = replace(dataset._index, remote=Remote())
+    index = replace(dataset.windows.index, remote=Remote())
+    dataset.windows = replace(dataset.windows, index=index)
     gc.collect()
     gc.disable()  # readers and lanes form cycles
     try:
@@ -146,7 +147,8 @@ def test_many_remote_lanes_take_little_memory(tmp_path):
     lanes = 64
     lake = make_lake(tmp_path, [[[PAGE * 4] for _ in range(lanes)]])
     dataset = TokenDataset(lake, seq_len=100, shuffle=Shuffle(lanes=lanes, block_tokens=1))
-    dataset._index = replace(dataset._index, remote=Remote())
+    index = replace(dataset.windows.index, remote=Remote())
+    dataset.windows = replace(dataset.windows, index=index)
     batches = iter(dataset.batches(lanes))
     next(batches)
     tracemalloc.start()

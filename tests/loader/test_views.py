@@ -498,7 +498,9 @@ def test_evenness_counts_the_documents_of_the_view(doc_lake, cache):
 def test_a_dataset_with_a_view_can_be_sent_to_a_process(doc_lake, cache):
     dataset = TokenDataset(doc_lake, seq_len=6, shuffle=SHUFFLE, view=VIEW)
     batches = [(b["input_ids"].tolist(), b["url"]) for b in dataset.batches(2)]
-    assert b".npy" in pickle.dumps(dataset._view)  # paths of arrays in the cache, not the arrays
+    assert b".npy" in pickle.dumps(
+        dataset.windows.view
+    )  # paths of arrays in the cache, not the arrays
     received = pickle.loads(pickle.dumps(dataset))
     received.set_epoch(0)
     assert [(b["input_ids"].tolist(), b["url"]) for b in received.batches(2)] == batches

@@ -139,7 +139,8 @@ def test_locate_and_replay_follow_the_schedule(lake):
 
 def test_read_ahead_changes_no_sample(lake):
     local, remote = open_dataset(lake), open_dataset(lake)
-    remote._index = replace(remote._index, remote=Remote(ahead_bytes=300, request_bytes=700))
+    index = replace(remote.windows.index, remote=Remote(ahead_bytes=300, request_bytes=700))
+    remote.windows = replace(remote.windows, index=index)
     for _ in range(4):
         assert rows_of(remote, 3) == rows_of(local, 3)
 
