@@ -12,10 +12,10 @@ import torch
 
 from etl.loader import TokenDataset
 from etl.loader.state import find_state
+from tests.helpers.code_blocks import ROOT, Block, blocks, run_commands, write_file
 from tests.helpers.rank_processes import run_ranks
 from tests.helpers.token_tables import SMALL, expected_rows, make_lake
 from tests.helpers.trainer_recipes import PAGE, forget_accelerate, recipe
-from tests.test_docs import ROOT, Block, blocks, run_commands, write_file
 
 SEQ_LEN = 7
 BLOCKS = blocks(PAGE)
