@@ -49,9 +49,9 @@ from etl.cli.commands import (
     warm,
 )
 from etl.cli.progress_line import WaitingLines
-from etl.cli.sigterm import stop_of, termination_as_interrupt
+from etl.cli.stops import stop_of, stoppable
 from etl.errors import TokenlakeError, error_line, torch_error
-from etl.visible_text import escape_output, one_line
+from etl.visible_text import one_line
 
 COMMANDS: Final = {
     "Start": (init, plan, run),
@@ -87,17 +87,12 @@ class _Commands(TyperGroup):
         formatter.write_paragraph()
         formatter.write_text("New here: `etl run demo --lake lake`")
 
-    def main(self, *args: Any, **options: Any) -> Any:
-        """Run the command line; all that it prints is escaped, usage errors and tracebacks included."""
-        escape_output()
-        return super().main(*args, **options)
-
     def invoke(self, ctx: Any) -> Any:
         """Run a command; exit with 1 on a TokenlakeError, or raise it with ``--debug``."""
         from etl.storage.store_time_limit import reporting_waits
 
         try:
-            with termination_as_interrupt(), reporting_waits(WaitingLines(sys.stderr).write):
+            with stoppable(), reporting_waits(WaitingLines(sys.stderr).write):
                 return super().invoke(ctx)
         except KeyboardInterrupt as interrupt:
             word, code = stop_of(interrupt)

@@ -8,7 +8,7 @@ import typer
 
 from etl.cli import cost_tables, options, output
 from etl.cli.progress_line import duration, note_dashboard, run_lines
-from etl.cli.sigterm import stop_of
+from etl.cli.stops import stop_of
 
 if TYPE_CHECKING:
     from etl.job.progress import RunReport

@@ -11,13 +11,15 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from etl import pipelines
+from etl.compute.fork_server import without_interrupts
 from etl.compute.local_cluster import start_in_process
 from etl.compute.worker_count import num_cores
 from etl.errors import ClusterError, nearest_names
@@ -97,14 +99,29 @@ def warm_kernels(
     if segmenters.are_installed():
         runs.append(_SEGMENTED)
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers or num_cores(), context) as pool:
-        counts = []
-        for part in as_completed([pool.submit(_compile, run) for run in runs]):
+    counts = []
+    with ProcessPoolExecutor(workers or num_cores(), context) as pool, _killed_if_stopped():
+        with without_interrupts():
+            parts = [pool.submit(_compile, run) for run in runs]
+        for part in as_completed(parts):
             counts.append(part.result())
             if progress is not None:
                 progress(len(counts), len(runs))
     compiled, loaded = (sum(column) for column in zip(*counts, strict=True))
     return Warmed(compiled, loaded, cpu.target(), time.monotonic() - started)
+
+
+@contextmanager
+def _killed_if_stopped() -> Iterator[None]:
+    """Kill the processes that the context starts when it is stopped: a kernel takes up to a minute."""
+    before = multiprocessing.active_children()
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        for process in multiprocessing.active_children():
+            if process not in before:
+                process.kill()
+        raise
 
 
 def _check_cpu() -> None:
