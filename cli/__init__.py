@@ -3,11 +3,12 @@
 Results go to stdout, with ``--json`` as JSON and nothing else; progress and errors go to stderr. Exit codes:
 0 done; 1 an error, or problems found by ``verify`` or left by ``repair``; 2 a wrong option or argument;
 3 part of the input could not be read; 130 interrupted (Ctrl-C); 141 the program that reads the output has
-ended, as ``head`` does (SIGPIPE); 143 terminated (SIGTERM). What is printed to a closed stream is lost, which is
-not an error.
+ended, as ``head`` does (SIGPIPE); 143 terminated (SIGTERM). What is printed to a closed stream is lost, which
+is not an error.
 """
 
 import gc
+import sys
 
 from etl.cli.stops import exit_now, is_stopped, stop_of
 from etl.cli.streams import open_streams
@@ -26,7 +27,9 @@ def main() -> None:
 
         app.main()
     except KeyboardInterrupt as interrupt:  # before a command has begun
-        exit_now(stop_of(interrupt)[1])
+        word, code = stop_of(interrupt)
+        sys.stderr.write(f"{word}\n")
+        exit_now(code)
     except SystemExit as end:
         if isinstance(end.code, int) and is_stopped(end.code):
             exit_now(end.code)

@@ -3,6 +3,7 @@
 The commands import the library when they run, so `etl --help` starts fast.
 """
 
+import shutil
 import sys
 from errno import EACCES, EDQUOT, ENOSPC, EPERM, EROFS
 from importlib.metadata import PackageNotFoundError, version
@@ -69,8 +70,17 @@ _NOT_OF_THE_FILE: Final = (EACCES, EDQUOT, ENOSPC, EPERM, EROFS)
 """Errors of the file system that do not say that a file is damaged."""
 
 
+_MAX_HELP_WIDTH: Final = 80
+_HELP_MARGIN: Final = 2
+
+
 class _Commands(TyperGroup):
     """Lists the commands by what they are for, and prints a TokenlakeError with its hint and no traceback."""
+
+    def make_context(self, *args: Any, **extra: Any) -> Any:
+        """Return the context of a command, whose help also fits a terminal of less than 50 columns."""
+        width = min(shutil.get_terminal_size().columns, _MAX_HELP_WIDTH) - _HELP_MARGIN
+        return super().make_context(*args, terminal_width=width, **extra)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - Typer passes the context
         """Write the groups of commands, and what to try first."""

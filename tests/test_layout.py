@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 LINKS = ("cli", "k8s", "pipelines", "schemas")
 
 LAYERS = (
-    ("visible_text",),
+    ("visible_text", "plural"),
     ("errors", "schemas", "kernels"),
     ("storage", "compact_collections", "html", "row_condition", "settings_files"),
     ("parquet",),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from etl.cli import options, output
+from etl.plural import many
 
 if TYPE_CHECKING:
     from etl.recipe.propose import Proposal
@@ -101,7 +102,7 @@ def lines(proposal: "Proposal", file: str) -> Iterator[str]:
         yield f"others      {', '.join(facts.other_columns)}"
     for each in facts.lacking_text:
         options.warn(f"the {each.format} files have no column {source.columns.text!r}")
-    yield f"sample      {output.many(proposal.sampled, 'document')}"
+    yield f"sample      {many(proposal.sampled, 'document')}"
     shares = [f"{code} {share:.0%}" for code, share in proposal.languages.items()]
     if shares:
         more = ", ..." if len(shares) > _MAX_LANGUAGES else ""

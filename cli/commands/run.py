@@ -9,6 +9,7 @@ import typer
 from etl.cli import cost_tables, options, output
 from etl.cli.progress_line import duration, note_dashboard, run_lines
 from etl.cli.stops import stop_of
+from etl.plural import many
 
 if TYPE_CHECKING:
     from etl.job.progress import RunReport
@@ -131,7 +132,9 @@ def run(  # noqa: PLR0913 - one parameter per option
     output.print_result(report, lines, as_json=as_json)
     progress.quarantined(report.quarantined)
     if more := report.num_quarantined - len(report.quarantined):
-        progress.warn(f"{more:,} more units are quarantined: `etl report {report.lake}` lists all")
+        progress.warn(
+            f"{many(more, 'more unit')} quarantined: `etl report {report.lake}` lists all"
+        )
     for table, error in report.checkpoint_errors.items():
         progress.warn(f"no checkpoint of {table} was written: {error}")
     if not report.ok:
@@ -150,7 +153,7 @@ def lines(report: "RunReport") -> Iterator[str]:
     yield from output.skipped_items(report.skipped_items)
     yield f"duplicates  {report.duplicates:,}"
     if report.cut:
-        yield f"cut         {output.many(report.cut, 'document')}"
+        yield f"cut         {many(report.cut, 'document')}"
     yield f"tokens      {report.tokens:,}"
     yield from output.special_texts(report.special_texts)
     yield from output.copies(report.num_copies, report.copies)

@@ -8,6 +8,7 @@ import typer
 
 from etl.cli import options, output
 from etl.cli.progress_line import duration
+from etl.plural import many
 from etl.visible_text import VisibleStream
 
 if TYPE_CHECKING:
@@ -48,6 +49,6 @@ def show_progress(done: int, total: int) -> None:
 
 def lines(warmed: "Warmed") -> Iterator[str]:
     """Yield what was compiled."""
-    yield f"compiled    {output.many(warmed.compiled, 'kernel')} for {warmed.cpu}"
+    yield f"compiled    {many(warmed.compiled, 'kernel')} for {warmed.cpu}"
     yield f"in cache    {warmed.loaded:,}"
     yield f"took        {duration(warmed.seconds)}"

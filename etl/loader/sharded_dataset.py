@@ -46,6 +46,7 @@ from etl.loader.state import (
 )
 from etl.loader.steps import Steps
 from etl.loader.version_lease import HeldVersions
+from etl.plural import many
 
 _MANY_SAMPLES = 1 << 19  # a billion tokens in windows of 2,048; smaller tables are read quickly
 
@@ -352,7 +353,7 @@ class ShardedDataset(IterableDataset[Batch]):
         num_samples = self.samples_of(start.epoch)
         if not steps.count(num_samples):
             raise LoaderError(
-                f"an epoch has {num_samples:,} samples, fewer than the {steps.stride:,} of one step "
+                f"an epoch has {many(num_samples, 'sample')}, fewer than the {steps.stride:,} of one step "
                 f"of {steps.batch_size:,} on {steps.rank.world_size:,} ranks",
                 where=self.where,
                 hint="use a smaller batch size, shorter windows, or a larger table",
@@ -460,7 +461,7 @@ class ShardedDataset(IterableDataset[Batch]):
         num_samples = self.samples_of(self.epoch if epoch is None else epoch)
         if not 0 <= sample < num_samples:
             raise LoaderError(
-                f"sample index {sample} is out of range: the dataset has {num_samples} samples",
+                f"sample index {sample} is out of range: the dataset has {many(num_samples, 'sample')}",
                 where=self.where,
             )
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from etl.errors import LoaderError
 from etl.loader.steps import RECORD
+from etl.plural import many
 
 STATE_FORMAT = 4
 State = dict[str, Any]
@@ -134,7 +135,7 @@ def _check_samples(
     count, available = whole_number(name, value, where=where), samples_of(epoch)
     if count > available:
         raise LoaderError(
-            f"{name} is {count:,} samples, but epoch {epoch} has {available:,}",
+            f"{name} is {many(count, 'sample')}, but epoch {epoch} has {available:,}",
             where=where,
             hint="samples counted over all epochs, such as steps * batch_size * world_size, have a name of "
             "their own: state_dict(samples_seen=...)",

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import yaml
 
 from etl.html.card import Card, cards_html
+from etl.plural import many
 from etl.sources.inspect import SourceFacts, inspect_source
 from etl.stages.apply import apply
 from etl.stages.filters.language import Language
@@ -49,7 +50,7 @@ class Proposal:
 
     def _repr_html_(self) -> str:
         """Return the recipe as HTML, for notebooks."""
-        title = f"Recipe, proposed from {self.sampled:,} documents"
+        title = f"Recipe, proposed from {many(self.sampled, 'document')}"
         return cards_html(Card(title=title, text=self.text, is_code=True))
 
 
