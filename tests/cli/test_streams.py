@@ -68,6 +68,19 @@ def test_an_error_that_nobody_reads_has_its_exit_code(words: str) -> None:
     assert shell(f"etl {words} 2>&1 >/dev/null | true", "").returncode == BROKEN_PIPE
 
 
+@pytest.mark.local_only
+def test_a_lake_that_cannot_be_written_is_found_before_workers_start(
+    made: Recipe, tmp_path: Path
+) -> None:
+    (tmp_path / "recipe.yaml").write_text(made.model_dump_json(exclude_unset=True))
+    (tmp_path / "lake").mkdir()
+    (tmp_path / "lake" / "leases").touch()  # in the way of the first file, for any user
+    nowhere = ("--cluster", "tcp://127.0.0.1:1")  # a longer wait, and another error
+    result = etl("run", tmp_path / "recipe.yaml", "--lake", tmp_path / "lake", *nowhere)
+    assert result.exit_code == 1
+    assert "the lake cannot be written" in result.stderr
+
+
 def test_a_file_never_gets_the_number_of_a_closed_stream(tmp_path: Path) -> None:
     code = (
         "from etl.cli.streams import open_streams\n"

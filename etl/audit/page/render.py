@@ -49,6 +49,7 @@ def render(facts: PageFacts, *, costs: Grid | None = None) -> str:
     return templates.get_template("page.html").render(
         facts=facts,
         report=facts.report,
+        name=facts.report.lake.rstrip("/").rpartition("/")[2],
         costs=costs,
         charts={signal.name: chart(signal) for signal in facts.signals},
         length_chart=chart(facts.lengths) if facts.lengths is not None else None,
