@@ -172,7 +172,7 @@ def _check_tokens(
     yield from _repeated("tokens", tokens)
     yield from _missing("tokens", tokens, kept, "whose document is not kept")
     both = tokens.join(duplicates, on=_ADDRESS, how="semi")
-    yield from _by_file("tokens", both, "that are duplicates")
+    yield from _by_file("tokens", both, "of duplicates")
 
 
 def _repeated(table: str, frame: pl.DataFrame) -> Iterator[Problem]:
