@@ -93,7 +93,7 @@ def is_stopped(code: int) -> bool:
 
 
 def exit_now(code: int) -> NoReturn:
-    """End the process, and do not wait for its threads: one that compiles a kernel takes a minute."""
+    """End the process, and do not wait for its threads: to compile a kernel takes up to a minute."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.stdout.flush()
     sys.stderr.flush()

@@ -45,7 +45,7 @@ class _Output(io.FileIO):
     """A descriptor to write to, which ends the process where its reader has ended."""
 
     def write(self, data: Any) -> Any:
-        """Write bytes; if nobody can read them, exit, or continue in a thread, which cannot exit."""
+        """Write bytes; without a reader, exit, or continue in a thread, which cannot exit."""
         try:
             return super().write(data)
         except BrokenPipeError:

@@ -49,6 +49,7 @@ ONLY: dict[str, tuple[str, ...]] = {
         "lake.releases",
         "lake.vacuums",
         "row_condition",
+        "plural",
     ),
     "etl.parquet": ("errors", "storage"),
     "etl.schemas": (),

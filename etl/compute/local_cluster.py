@@ -57,7 +57,7 @@ def start_local_cluster(_address: str | None, request: ClusterRequest) -> Iterat
 
 @contextmanager
 def _killing_workers(cluster: LocalCluster) -> Iterator[None]:
-    """Kill the workers when the command is stopped: Dask waits 4 seconds for one that compiles a kernel."""
+    """Kill the workers when the command is stopped: Dask waits 4 seconds while they compile a kernel."""
 
     async def kill() -> None:
         nannies = cluster.workers.values()
