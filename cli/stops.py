@@ -5,7 +5,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from threading import Thread, get_ident
+from threading import Event, Thread, get_ident
 from typing import Final, NoReturn
 
 _SHELL: Final = 128
@@ -14,6 +14,9 @@ _SHELL: Final = 128
 BROKEN_PIPE: Final = _SHELL + signal.SIGPIPE
 _INTERRUPTED: Final = _SHELL + signal.SIGINT
 _TERMINATED: Final = _SHELL + signal.SIGTERM
+
+_PAUSES: Final = (0.05, 0.5)
+"""Seconds until the main thread is woken: while its handler of a signal runs, another one ends no wait."""
 
 
 class Terminated(KeyboardInterrupt):
@@ -65,12 +68,13 @@ def _waking_main_thread() -> Iterator[None]:
     """
     signals, notify = os.pipe()
     os.set_blocking(notify, False)
-    main = get_ident()
+    main, done = get_ident(), Event()
 
     def wake() -> None:
         while number := os.read(signals, 1)[0]:
-            if number != signal.SIGURG:
-                signal.pthread_kill(main, signal.SIGURG)
+            for pause in _PAUSES if number != signal.SIGURG else ():
+                if not done.wait(pause):
+                    signal.pthread_kill(main, signal.SIGURG)
 
     waker = Thread(target=wake, name="wake-main", daemon=True)
     waker.start()
@@ -78,6 +82,7 @@ def _waking_main_thread() -> Iterator[None]:
     try:
         yield
     finally:
+        done.set()
         signal.set_wakeup_fd(previous)
         os.write(
             notify, b"\0"
