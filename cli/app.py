@@ -3,6 +3,7 @@
 The commands import the library when they run, so `etl --help` starts fast.
 """
 
+import shutil
 import sys
 from errno import EACCES, EDQUOT, ENOSPC, EPERM, EROFS
 from importlib.metadata import PackageNotFoundError, version
@@ -48,10 +49,10 @@ from etl.cli.commands import (
     verify,
     warm,
 )
-from etl.cli.sigterm import stop_of, termination_as_interrupt
+from etl.cli.stops import stop_of, stoppable
 from etl.compute.print_listener import PrintListener
 from etl.errors import TokenlakeError, error_line, torch_error
-from etl.visible_text import escape_output, one_line
+from etl.visible_text import one_line
 
 COMMANDS: Final = {
     "Start": (init, plan, run),
@@ -69,8 +70,17 @@ _NOT_OF_THE_FILE: Final = (EACCES, EDQUOT, ENOSPC, EPERM, EROFS)
 """Errors of the file system that do not say that a file is damaged."""
 
 
+_MAX_HELP_WIDTH: Final = 80
+_HELP_MARGIN: Final = 2
+
+
 class _Commands(TyperGroup):
     """Lists the commands by what they are for, and prints a TokenlakeError with its hint and no traceback."""
+
+    def make_context(self, *args: Any, **extra: Any) -> Any:
+        """Return the context of a command, whose help also fits a terminal of less than 50 columns."""
+        width = min(shutil.get_terminal_size().columns, _MAX_HELP_WIDTH) - _HELP_MARGIN
+        return super().make_context(*args, terminal_width=width, **extra)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - Typer passes the context
         """Write the groups of commands, and what to try first."""
@@ -87,17 +97,12 @@ class _Commands(TyperGroup):
         formatter.write_paragraph()
         formatter.write_text("New here: `etl run demo --lake lake`")
 
-    def main(self, *args: Any, **options: Any) -> Any:
-        """Run the command line; all that it prints is escaped, usage errors and tracebacks included."""
-        escape_output()
-        return super().main(*args, **options)
-
     def invoke(self, ctx: Any) -> Any:
         """Run a command; exit with 1 on a TokenlakeError, or raise it with ``--debug``."""
         from etl.storage.store_time_limit import reporting_waits
 
         try:
-            with termination_as_interrupt(), reporting_waits(PrintListener(sys.stderr).waiting):
+            with stoppable(), reporting_waits(PrintListener(sys.stderr).waiting):
                 return super().invoke(ctx)
         except KeyboardInterrupt as interrupt:
             word, code = stop_of(interrupt)

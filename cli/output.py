@@ -10,6 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from etl.errors import QuarantineError, TokenlakeError
+from etl.plural import many
 from etl.text_width import cut_text, pad_text, text_width, wrap_text
 from etl.visible_text import VisibleStream, one_line
 
@@ -73,11 +74,15 @@ def _fit(line: str, width: int) -> list[str]:
 
 
 def echo(text: str = "", *, label: str = "", style: str = "", err: bool = False) -> None:
-    """Print a line to stdout or stderr, with hidden characters escaped.
+    """Print a line to stdout, or lines to stderr, which fit a terminal; hidden characters are escaped.
 
     The label before the text has a style on a terminal, unless the environment has NO_COLOR.
     """
     stream = VisibleStream.of(sys.stderr if err else sys.stdout)
+    if err and stream.isatty():
+        width = shutil.get_terminal_size().columns
+        lines = (part for line in f"{label}{text}".split("\n") for part in _fit(line, width))
+        text = "\n".join(lines)[len(label) :]
     is_styled = bool(label) and stream.isatty() and not os.environ.get("NO_COLOR")
     stream.write_code(style if is_styled else "")
     stream.write(label)
@@ -235,17 +240,8 @@ def evenness(even: "Evenness") -> str:
     """Return how evenly batches mix the input files, compared with random documents."""
     return (
         f"{even.document_ratio:.2f} times the variance of independent documents "
-        f"({even.batches} batches of {even.batch_tokens:,} tokens)"
+        f"({many(even.batches, 'batch')} of {many(even.batch_tokens, 'token')})"
     )
-
-
-def many(count: int, noun: str) -> str:
-    """Return a count with its noun.
-
-    >>> many(1, "file"), many(1200, "file")
-    ('1 file', '1,200 files')
-    """
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def share(value: float, *, is_estimate: bool) -> str:

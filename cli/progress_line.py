@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TextIO
 import typer
 
 from etl.cli.output import exit_code, quarantined
-from etl.cli.sigterm import stop_of
+from etl.cli.stops import stop_of
 from etl.compute.listener import Listener, Progress
 from etl.compute.print_listener import PrintListener
 from etl.errors import TokenlakeError

@@ -23,6 +23,8 @@ expression. Tab and line feed are not, since texts have lines."""
 
 _HIDDEN: Final = re.compile(f"[{HIDDEN}]")
 _NOT_OF_A_LINE: Final = re.compile(f"[\t\n{HIDDEN}]")
+_NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]")
+_RESET: Final = "\x1b[0m"
 _SHORT: Final = {"\t": "\\t", "\n": "\\n"}
 
 
@@ -66,9 +68,23 @@ class VisibleStream:
 
     def write(self, text: str) -> int:
         """Write a text, escaped; also characters that the encoding of the stream lacks."""
-        encoding = self._stream.encoding or "utf-8"  # a buffer in memory has none
-        escaped = escape_hidden(text).encode(encoding, "backslashreplace")
-        return self._stream.write(escaped.decode(encoding))
+        if text == _RESET:  # colorama, which numba uses, writes it when the program ends
+            return self._stream.write(text)
+        escaped = escape_hidden(text)
+        if not self.can_write(escaped):
+            escaped = _NOT_ASCII.sub(self._escape_missing, escaped)
+        return self._stream.write(escaped)
+
+    def can_write(self, text: str) -> bool:
+        """Return whether the encoding of the stream has all characters of a text."""
+        try:
+            text.encode(self._stream.encoding or "utf-8")  # a buffer in memory has none
+        except UnicodeEncodeError:
+            return False
+        return True
+
+    def _escape_missing(self, match: re.Match[str]) -> str:
+        return match[0] if self.can_write(match[0]) else _escape(match)
 
     def write_code(self, code: str) -> None:
         """Write a control sequence of this program, such as a color."""

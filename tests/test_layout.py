@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 LINKS = ("cli", "k8s", "pipelines", "schemas")
 
 LAYERS = (
-    ("visible_text", "text_width"),
+    ("visible_text", "text_width", "plural"),
     ("errors", "schemas", "kernels"),
     ("storage", "compact_collections", "html", "frames", "row_condition", "settings_files"),
     ("parquet",),
@@ -50,6 +50,7 @@ ONLY: dict[str, tuple[str, ...]] = {
         "lake.releases",
         "lake.vacuums",
         "row_condition",
+        "plural",
     ),
     "etl.parquet": ("errors", "storage"),
     "etl.schemas": (),

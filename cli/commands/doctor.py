@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from etl.cli import options, output
+from etl.plural import many
 
 if TYPE_CHECKING:
     from etl.job.doctor import Diagnosis, Unusable
@@ -54,7 +55,7 @@ def lines(found: "Diagnosis") -> Iterator[str]:
     for name, lacks in found.extras.items():
         if lacks:
             yield f"  {name} lacks {', '.join(lacks)}"
-    yield f"processor   {found.processor} ({found.level}), {output.many(found.cores, 'core')}"
+    yield f"processor   {found.processor} ({found.level}), {many(found.cores, 'core')}"
     yield f"memory      {found.memory / 1e9:,.1f} GB"
     for folder, free in found.free_disk.items():
         yield f"disk        {free / 1e9:,.1f} GB free in {folder}"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from etl.cli import options, output
+from etl.plural import many
 
 if TYPE_CHECKING:
     from etl.audit.duplicates.duplicate_report import DuplicateCluster, DuplicateReport, Saved
@@ -74,23 +75,23 @@ def lines(report: "DuplicateReport") -> Iterator[str]:
 
 def _saved(saved: "Saved") -> str:
     unknown = f", unknown for {saved.unknown:,}" if saved.unknown else ""
-    return f"{output.many(saved.documents, 'document')}, ~{saved.tokens:,} tokens{unknown}"
+    return f"{many(saved.documents, 'document')}, ~{saved.tokens:,} tokens{unknown}"
 
 
 def _cuts(cuts: "CutTotals") -> Iterator[str]:
-    units, chars = output.many(cuts.units, "unit"), output.many(cuts.chars, "character")
-    yield f"cut         {units}, {chars}, from {output.many(cuts.documents, 'document')}"
+    units, chars = many(cuts.units, "unit"), many(cuts.chars, "character")
+    yield f"cut         {units}, {chars}, from {many(cuts.documents, 'document')}"
     if cuts.left_out:
-        documents = output.many(cuts.left_out, "document")
+        documents = many(cuts.left_out, "document")
         yield f"            {documents} removed, as too little text would remain"
     if cuts.tokens is not None:
-        yield f"            ~{cuts.tokens:,} tokens in all"
+        yield f"            ~{many(cuts.tokens, 'token')} in all"
 
 
 def _cluster(cluster: "DuplicateCluster") -> Iterator[str]:
     name = f" (id {cluster.id})" if cluster.id is not None else ""
     yield ""
-    yield f"{cluster.size:,} documents: {cluster.source} row {cluster.row}{name}"
+    yield f"{many(cluster.size, 'document')}: {cluster.source} row {cluster.row}{name}"
     yield f"  {output.cell(cluster.text)}"
     for member in cluster.members:
         similarity = output.share(member.similarity, is_estimate=member.is_estimate)

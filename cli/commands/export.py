@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from etl.cli import options, output
+from etl.plural import many
 
 if TYPE_CHECKING:
     from etl.exports.documents import DocumentsExport
@@ -70,7 +71,7 @@ def document_lines(export: "DocumentsExport") -> Iterator[str]:
     yield f"lake        {export.lake}"
     yield f"tables      {versions}"
     yield f"to          {export.to}"
-    yield f"documents   {export.documents:,} in {output.many(export.files, 'file')}"
+    yield f"documents   {export.documents:,} in {many(export.files, 'file')}"
 
 
 def token_lines(export: "MegatronExport") -> Iterator[str]:

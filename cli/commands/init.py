@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from etl.cli import options, output
+from etl.plural import many
 
 if TYPE_CHECKING:
     from etl.recipe.propose import Proposal
@@ -126,8 +127,8 @@ def lines(proposal: "Proposal", file: str) -> Iterator[str]:
         options.warn(f"the {each.format} files have no column {source.columns.text!r}")
     for doubt in proposal.doubts:
         options.warn(doubt)
-    yield f"sample      {output.many(proposal.sampled, 'document')}"
-    yield f"kept        {proposal.kept:,} of {output.many(proposal.judged, 'distinct text')}"
+    yield f"sample      {many(proposal.sampled, 'document')}"
+    yield f"kept        {proposal.kept:,} of {many(proposal.judged, 'distinct text')}"
     yield from (f"changed     {change}" for change in proposal.changes)
     shares = [f"{code} {share:.0%}" for code, share in proposal.languages.items()]
     if shares:

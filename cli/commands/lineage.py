@@ -1,12 +1,22 @@
 """`etl lineage`: print where the rows of a table come from."""
 
-from typing import Annotated
+import re
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from etl.cli import options, output
+from etl.visible_text import VisibleStream
+
+if TYPE_CHECKING:
+    from etl.audit.lineage_graph import Node
 
 app = typer.Typer()
+
+_BRANCHES: Final = re.compile("^[│ ]*[├└]─")
+_OF_ASCII: Final = str.maketrans("│├└─", "||`-")
 
 
 @app.command(
@@ -36,4 +46,11 @@ def lineage(
             for note in each.notes:
                 options.warn(f"{each.name}: {note}")
         return
-    output.print_result(node, lambda root: root.lines(), as_json=as_json)
+    output.print_result(node, lines, as_json=as_json)
+
+
+def lines(root: "Node") -> Iterator[str]:
+    """Yield the tables and files as a tree, whose branches are ASCII where stdout can write no others."""
+    is_ascii = not VisibleStream.of(sys.stdout).can_write("└")
+    for line in root.lines():
+        yield _BRANCHES.sub(lambda match: match[0].translate(_OF_ASCII), line) if is_ascii else line

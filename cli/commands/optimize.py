@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from etl.cli import options, output
+from etl.plural import many
 
 if TYPE_CHECKING:
     from etl.maintenance.optimize import Optimized
@@ -50,7 +51,7 @@ def optimize(
 def lines(tables: Sequence["Optimized"]) -> Iterator[str]:
     """Yield the files and bytes of each table before and after."""
     for table in tables:
-        files = f"{table.files_before:,} -> {table.files:,} files"
-        size = f"{table.size_before:,} -> {table.size:,} bytes"
+        files = f"{table.files_before:,} -> {many(table.files, 'file')}"
+        size = f"{table.size_before:,} -> {many(table.size, 'byte')}"
         yield f"{table.table:<11} version {table.version}: {files}, {size}"
     yield "not compacted: tables whose data files are referenced by other tables"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from etl.cli import cost_tables, options, output
+from etl.plural import many
 
 if TYPE_CHECKING:
     from etl.job.cost_estimate import Estimate
@@ -123,7 +124,7 @@ def lines(plan: "Plan") -> Iterator[str]:
 
         encoder = Encoder.of(recipe.tokenize_stage)
         yield f"tokenizer   {recipe.tokenize_stage.tokenizer}"
-        yield f"vocabulary  {output.many(encoder.record().vocab_size, 'token')}"
+        yield f"vocabulary  {many(encoder.record().vocab_size, 'token')}"
         reason = encoder.fallback
         fallback = f"tokenizers, 30 to 90 times slower: {reason}"
         yield f"encoder     {'gigatoken' if reason is None else fallback}"
@@ -133,7 +134,7 @@ def lines(plan: "Plan") -> Iterator[str]:
         kinds = " and ".join(other.kinds)
         yield f"against     {other.url}, documents version {other.documents.version}: {kinds}"
     if plan.units.unkeyed:
-        splits = output.many(plan.units.unkeyed, "deduplicated split")
+        splits = many(plan.units.unkeyed, "deduplicated split")
         yield f"keys        will be written for {splits}"
     yield from (f"replaces    {uri}" for uri in sorted(plan.changed))
     yield from (f"unreadable  {error.where}: {error.what}" for error in plan.problems)
@@ -146,7 +147,7 @@ def lines(plan: "Plan") -> Iterator[str]:
 def sample_lines(sample: "InputSample") -> Iterator[str]:
     """Yield what the stages decide on a few documents, and what is wrong with the input."""
     yield ""
-    documents, files = output.many(sample.documents, "document"), output.many(sample.files, "file")
+    documents, files = many(sample.documents, "document"), many(sample.files, "file")
     ratio = f", {sample.kept / sample.documents:.0%} kept" if sample.documents else ""
     yield f"sample      {documents} of {files}{ratio}"
     width = max((len(verdict.reason or "kept") for verdict in sample.verdicts), default=0)
@@ -167,9 +168,9 @@ def _estimate(estimate: "Estimate", prices: "Prices") -> Iterator[str]:
 
 def _input_files(plan: "Plan") -> Iterator[str]:
     if plan.doubts:
-        yield f"compare     {output.many(len(plan.doubts), 'file')} that may be known by another name or time"
+        yield f"compare     {many(len(plan.doubts), 'file')} that may be known by another name or time"
     if plan.postponed:
-        yield f"copies      {output.many(len(plan.postponed), 'file')} to be compared when others are read"
+        yield f"copies      {many(len(plan.postponed), 'file')} to be compared when others are read"
     yield from output.missing(len(plan.missing), plan.missing)
 
 

@@ -7,6 +7,7 @@ import typer
 
 from etl.cli import options, output
 from etl.cli.commands import verify
+from etl.plural import many
 
 if TYPE_CHECKING:
     from etl.maintenance.repair import Repair
@@ -51,10 +52,10 @@ def lines(repair: "Repair") -> Iterator[str]:
         yield f"{verb} {name}"
     verb = "restored" if repair.done else "would restore"
     for kind, paths in repair.restored.items():
-        yield f"{verb} {output.many(len(paths), 'file')} of {kind}"
+        yield f"{verb} {many(len(paths), 'file')} of {kind}"
     verb = "dropped" if repair.done else "would drop"
     for kind, paths in repair.dropped.items():
-        yield f"{verb} {output.many(len(paths), 'file')} of {kind}"
+        yield f"{verb} {many(len(paths), 'file')} of {kind}"
     for source in repair.sources:
         yield f"to read again: {source}"
     if repair.has_changes and repair.done:

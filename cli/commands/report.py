@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from etl.cli import cost_tables, options, output
+from etl.plural import many
 
 if TYPE_CHECKING:
     from etl.audit.report_records import (
@@ -96,10 +97,10 @@ def lines(report: "LakeReport", prices: "Prices | None" = None) -> Iterator[str]
     yield f"duplicates  {duplicates:,} of {report.kept:,} kept{share}"
     yield from output.counts(report.duplicates, of=report.kept)
     if report.cut:
-        yield f"cut         {output.many(report.cut, 'document')}"
+        yield f"cut         {many(report.cut, 'document')}"
     mean = report.tokens_per_document
     per_document = f" ({mean:,.0f} per document)" if mean is not None else ""
-    documents = output.many(report.tokenized, "document")
+    documents = many(report.tokenized, "document")
     yield f"tokens      {report.tokens:,} of {documents}{per_document}"
     yield from output.special_texts(report.special_texts)
     if report.languages:
@@ -139,7 +140,7 @@ def _usages(runs: "list[RunCost]") -> "dict[str, Usage]":
 
 def _table(table: "TableReport") -> str:
     recipe = f"recipe {table.recipe} {(table.fingerprint or '')[:12]}" if table.recipe else ""
-    rows, files = output.many(table.rows, "row"), output.many(table.files, "file")
+    rows, files = many(table.rows, "row"), many(table.files, "file")
     size = f"{table.size / 1e6:,.1f} MB"
     return f"{table.name:<11} version {table.version}, {rows}, {files}, {size}  {recipe}".rstrip()
 
@@ -162,7 +163,7 @@ def _losses(losses: "MeanLosses") -> Iterator[str]:
         yield ""
         yield from _means("language", losses.by_language)
     if losses.infinite:
-        yield f"not counted: {output.many(losses.infinite, 'loss')} that are not finite"
+        yield f"not counted: {many(losses.infinite, 'loss')} that are not finite"
 
 
 def _means(name: str, means: "list[MeanLoss]") -> Iterator[str]:

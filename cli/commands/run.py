@@ -9,6 +9,7 @@ import typer
 from etl.cli import cost_tables, options, output
 from etl.cli.progress_line import run_lines, show_quarantined
 from etl.compute.print_listener import duration
+from etl.plural import many
 
 if TYPE_CHECKING:
     from etl.job.run_report import RunReport
@@ -117,7 +118,7 @@ def run(  # noqa: PLR0913 - one parameter per option
     output.print_result(report, lines, as_json=as_json)
     show_quarantined(listener, report.quarantined)
     if more := report.num_quarantined - len(report.quarantined):
-        text = f"{more:,} more units are quarantined: `etl report {report.lake}` lists all"
+        text = f"{many(more, 'more unit')} quarantined: `etl report {report.lake}` lists all"
         listener.warning(text)
     for table, error in report.checkpoint_errors.items():
         listener.warning(f"no checkpoint of {table} was written: {error}")
@@ -139,7 +140,7 @@ def lines(report: "RunReport") -> Iterator[str]:
     yield from output.skipped_items(report.skipped_items)
     yield f"duplicates  {report.duplicates:,}"
     if report.cut:
-        yield f"cut         {output.many(report.cut, 'document')}"
+        yield f"cut         {many(report.cut, 'document')}"
     yield f"tokens      {report.tokens:,}"
     yield from output.special_texts(report.special_texts)
     yield from output.copies(report.num_copies, report.copies)

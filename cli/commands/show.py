@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from etl.cli import options, output
+from etl.plural import many
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -75,8 +76,8 @@ def facts(table: "Table", rows: "pa.Table") -> dict[str, Any]:
 def lines(facts: dict[str, Any]) -> Iterator[str]:
     """Yield the size, the schema and the rows of a table."""
     yield f"{facts['url']} version {facts['version']}"
-    rows, files = output.many(facts["rows"], "row"), output.many(facts["files"], "file")
-    yield f"{rows}, {files}, {facts['bytes']:,} bytes"
+    rows, files = many(facts["rows"], "row"), many(facts["files"], "file")
+    yield f"{rows}, {files}, {many(facts['bytes'], 'byte')}"
     yield ""
     width = max(len(field["name"]) for field in facts["schema"])
     for field in facts["schema"]:

@@ -8,6 +8,7 @@ import typer
 
 from etl.cli import options, output
 from etl.compute.print_listener import duration
+from etl.plural import many
 
 if TYPE_CHECKING:
     from etl.audit.lake_status import JobStatus, LakeStatus, RunSummary
@@ -44,8 +45,8 @@ def lines(status: "LakeStatus") -> Iterator[str]:
         yield "no job is running"
     for table in status.tables:
         committed = "" if table.committed is None else f", last commit {_ago(table.committed, now)}"
-        yield f"{table.name:<11} version {table.version}, {output.many(table.rows, 'row')}{committed}"
-    yield f"quarantined {output.many(len(status.quarantined), 'input')}"
+        yield f"{table.name:<11} version {table.version}, {many(table.rows, 'row')}{committed}"
+    yield f"quarantined {many(len(status.quarantined), 'input')}"
     for note in status.quarantined[:_MAX_INPUTS_SHOWN]:
         yield f"  {output.quarantined(note)}"
     if len(status.quarantined) > _MAX_INPUTS_SHOWN:
@@ -62,8 +63,8 @@ def _job(job: "JobStatus", now: datetime) -> Iterator[str]:
         yield "  it has died: `etl run` continues a run after its last commit"
     if job.run is None:
         return
-    splits = output.many(job.run.splits, "split")
-    units = f", {output.many(job.run.units, 'earlier split')}" if job.run.units else ""
+    splits = many(job.run.splits, "split")
+    units = f", {many(job.run.units, 'earlier split')}" if job.run.units else ""
     yield f"  planned   {job.run.recipe}: {splits} ({job.run.input_bytes / 1e6:,.1f} MB){units}"
     if job.run.step is not None:
         yield f"  {job.run.step:<11}{_progress(job, job.run)}"
@@ -87,9 +88,9 @@ def _last_run(last: "RunSummary") -> Iterator[str]:
     ended = f"ended {_utc(committed)} after {duration(took.total_seconds())}"
     yield f"last run    {last.run_id} of {last.recipe}, {ended}"
     rows, kept, duplicates = run.documents.rows, run.documents.kept, run.duplicates.duplicates
-    counts = [output.many(rows, "row"), f"{kept:,} kept{output.percent(kept, rows)}"]
-    counts += [output.many(duplicates, "duplicate")]
-    counts += [output.many(run.tokens.tokens, "token"), f"{run.quarantined:,} quarantined"]
+    counts = [many(rows, "row"), f"{kept:,} kept{output.percent(kept, rows)}"]
+    counts += [many(duplicates, "duplicate")]
+    counts += [many(run.tokens.tokens, "token"), f"{run.quarantined:,} quarantined"]
     yield f"  counts    {', '.join(counts)}"
     yield from (f"  {line}" for line in output.skipped_items(run.skipped_items))
     yield f"  versions  {', '.join(f'{name} {version}' for name, version in last.versions.items())}"

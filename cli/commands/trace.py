@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from etl.cli import options, output
+from etl.plural import many
 
 if TYPE_CHECKING:
     from etl.audit.lineage_graph import Trace
@@ -96,7 +97,7 @@ def _input(file: "InputFile", table: "TracedTable | None", names: Sequence[str])
     origin = f"fingerprint {file.fingerprint}"
     if table is not None:
         origin = f"from version {table.version} of {table.url}"
-    yield f"  input file  {file.size:,} bytes, {file.rows:,} records, {origin}"
+    yield f"  input file  {many(file.size, 'byte')}, {many(file.rows, 'record')}, {origin}"
     for name in names:
         yield f"  also at     {name}"
     if table is not None and table.is_stored is False:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from etl.cli import options, output
+from etl.plural import many
 
 if TYPE_CHECKING:
     from etl.audit.tune.kept_counts import Amount, Counted
@@ -115,12 +116,12 @@ def _parts(title: str, parts: Sequence["Counted"]) -> Iterator[str]:
 
 def _unknown(tuning: "Tuning") -> Iterator[str]:
     for stage, rows in tuning.unknown.items():
-        documents = output.many(rows, "document")
+        documents = many(rows, "document")
         yield f"unknown: {documents} would now reach `{stage}`, which has not judged them"
     for kind in tuning.not_counted:
         yield f"not counted: documents that `{kind}` removes"
     if tuning.whole.then.estimated:
-        tokens = f"{tuning.whole.then.estimated:,} tokens"
+        tokens = many(tuning.whole.then.estimated, "token")
         yield f"~ {tokens} are estimated: their documents have not been tokenized"
 
 

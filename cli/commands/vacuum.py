@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from etl.cli import options, output
+from etl.plural import many
 
 if TYPE_CHECKING:
     from etl.maintenance.vacuum import Vacuum
@@ -60,16 +61,16 @@ def lines(vacuum: "Vacuum") -> Iterator[str]:
     for job in vacuum.jobs:
         yield f"running: {job}; files added or removed since then are kept"
     for file in vacuum.files[:_MAX_FILES_SHOWN]:
-        yield f"{file.table}/{file.file}  {file.size:,} bytes  {file.why}"
+        yield f"{file.table}/{file.file}  {many(file.size, 'byte')}  {file.why}"
     if len(vacuum.files) > _MAX_FILES_SHOWN:
         yield f"... and {len(vacuum.files) - _MAX_FILES_SHOWN:,} more (--json lists all)"
     for upload in vacuum.uploads[:_MAX_FILES_SHOWN]:
         yield f"{upload.uri}  unfinished upload since {upload.started:%Y-%m-%d %H:%M} UTC"
     if len(vacuum.uploads) > _MAX_FILES_SHOWN:
         yield f"... and {len(vacuum.uploads) - _MAX_FILES_SHOWN:,} more uploads (--json lists all)"
-    count = f"{output.many(len(vacuum.files), 'file')}, {vacuum.size:,} bytes"
+    count = f"{many(len(vacuum.files), 'file')}, {vacuum.size:,} bytes"
     if vacuum.uploads:
-        count += f" and {output.many(len(vacuum.uploads), 'unfinished upload')}"
+        count += f" and {many(len(vacuum.uploads), 'unfinished upload')}"
     yield f"deleted {count}" if vacuum.deleted else f"would delete {count}; --yes deletes them"
 
 

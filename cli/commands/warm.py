@@ -8,6 +8,7 @@ import typer
 
 from etl.cli import options, output
 from etl.compute.print_listener import PrintListener, duration
+from etl.plural import many
 
 if TYPE_CHECKING:
     from etl.job.warm import Warmed
@@ -40,6 +41,6 @@ def lines(warmed: "Warmed") -> Iterator[str]:
     """Yield what was compiled."""
     if not warmed.compiled:
         yield "nothing to do: all kernels are compiled"
-    yield f"compiled    {output.many(warmed.compiled, 'kernel')} for {warmed.cpu}"
+    yield f"compiled    {many(warmed.compiled, 'kernel')} for {warmed.cpu}"
     yield f"in cache    {warmed.loaded:,}"
     yield f"took        {duration(warmed.seconds)}"

@@ -18,6 +18,7 @@ from etl.lake.table_versions import (
     lost_entries,
     read_versions,
 )
+from etl.plural import many
 from etl.visible_text import one_line
 
 __all__ = ["Difference", "Node", "Trace", "Version", "diff", "graph", "history", "trace"]
@@ -119,7 +120,7 @@ def _tree(node: Node, indent: str, seen: set[tuple[str, int]]) -> Iterator[str]:
     below: list[Node | str] = [*node.notes, *node.tables, *others]
     below += map(_leaf, node.files[:_MAX_FILES_SHOWN])
     if len(node.files) > _MAX_FILES_SHOWN:
-        below.append(f"... and {_many(len(node.files) - _MAX_FILES_SHOWN, 'more file')}")
+        below.append(f"... and {many(len(node.files) - _MAX_FILES_SHOWN, 'more file')}")
     for index, child in enumerate(below):
         branch, more = ("└─ ", "   ") if index == len(below) - 1 else ("├─ ", "│  ")
         lines = _tree(child, indent + more, seen) if isinstance(child, Node) else iter([child])
@@ -129,22 +130,13 @@ def _tree(node: Node, indent: str, seen: set[tuple[str, int]]) -> Iterator[str]:
 
 def _title(node: Node) -> str:
     record = node.lineage
-    title = f"{node.name} version {node.version}  {_many(node.rows, 'row')}"
+    title = f"{node.name} version {node.version}  {many(node.rows, 'row')}"
     if record is None:
         return title
     runs = len({v.lineage.run_id for v in node.commits if v.lineage is not None})
-    commits = f"{_many(len(node.commits), 'commit')} of {_many(runs, 'run')}"
+    commits = f"{many(len(node.commits), 'commit')} of {many(runs, 'run')}"
     return f"{title}  recipe {record.recipe} {record.recipe_fingerprint[:12]}, {commits}"
 
 
 def _leaf(file: schemas.InputFile) -> str:
-    return f"{file.uri}  {_many(file.rows, 'record')}, {_many(file.size, 'byte')}"
-
-
-def _many(count: int, noun: str) -> str:
-    """Format a count with its noun.
-
-    >>> _many(1, "run"), _many(2000, "run")
-    ('1 run', '2,000 runs')
-    """
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+    return f"{file.uri}  {many(file.rows, 'record')}, {many(file.size, 'byte')}"

@@ -8,6 +8,7 @@ from etl.html.card import Card, Shown
 from etl.html.grid import Grid, make_grid, percent, share_grid
 from etl.lake.quarantine import Quarantined
 from etl.lake.stage_costs import StageCost
+from etl.plural import many
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +101,7 @@ class LakeReport(Shown):
             "rows": f"{self.rows:,}",
             "kept": f"{self.kept:,} ({percent(self.kept, self.rows)})",
             "duplicates": f"{duplicates:,} ({percent(duplicates, self.kept)} of the kept)",
-            "tokens": f"{self.tokens:,} of {self.tokenized:,} documents",
+            "tokens": f"{self.tokens:,} of {many(self.tokenized, 'document')}",
             "quarantined inputs": f"{len(self.quarantined):,}",
         }
         return [Card(title=f"Lake {self.lake}", facts=facts, grids=self._grids())]

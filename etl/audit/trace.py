@@ -36,6 +36,7 @@ from etl.lake.table_versions import (
     live_inputs,
     read_versions,
 )
+from etl.plural import many
 from etl.schemas.shuffled_files import Bucket
 from etl.visible_text import one_line
 
@@ -145,9 +146,7 @@ class _TraceableLake:
             what = f"{shown}{part} could not be read: {' '.join(notes[0].error.split())}"
             return TableError(what, where=self.url, hint="repair the file and run the recipe again")
         if source in self._inputs:
-            hint = (
-                f"{self._inputs[source].rows} records were read from it; rows are numbered from 0"
-            )
+            hint = f"it has {many(self._inputs[source].rows, 'record')}; rows are numbered from 0"
             return TableError(
                 f"the lake has no row {wanted['row']} of {shown}", where=self.url, hint=hint
             )
@@ -251,7 +250,7 @@ class _TraceableLake:
             return f"rejected by {values['reason']}"
         if tokens is not None:
             cut = f"; {replaced.outcome}" if isinstance(replaced, Cut) else ""
-            return f"kept; {tokens.num_tokens} tokens{cut}"
+            return f"kept; {many(tokens.num_tokens, 'token')}{cut}"
         if isinstance(replaced, TracedDuplicate):
             keeper = f"{replaced.keeper_source} row {replaced.keeper_row}"
             where = f" in {replaced.keeper_lake}" if replaced.keeper_lake is not None else ""

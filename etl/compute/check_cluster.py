@@ -9,6 +9,7 @@ from etl.compute.kubernetes.dask_cluster import DaskCluster
 from etl.compute.listener import Listener
 from etl.compute.slurm import SlurmFile, connect_to_slurm, require_sbatch
 from etl.compute.worker_versions import WorkerVersions
+from etl.plural import many
 
 
 def check_cluster(address: str, tls: str | None = None) -> str:
@@ -25,7 +26,8 @@ def check_cluster(address: str, tls: str | None = None) -> str:
     with connect_cluster(address, ClusterRequest(), tls) as client:
         WorkerVersions(client).check()
         threads = client.nthreads()
-        return f"{len(threads)} workers with {sum(threads.values())} threads and equal versions"
+        workers, num_threads = many(len(threads), "worker"), many(sum(threads.values()), "thread")
+        return f"{workers} with {num_threads} and equal versions"
 
 
 def _check_kubernetes(settings: ClusterFile) -> str:

@@ -36,7 +36,7 @@ def start_fork_server() -> Literal["forkserver", "spawn"]:
     if sys.platform != "linux":  # a library of the system may not survive a fork
         return "spawn"
     forkserver.set_forkserver_preload([*MODULES])
-    with _environment(_server_environment() | describe_script()), _without_interrupts():
+    with _environment(_server_environment() | describe_script()), without_interrupts():
         try:
             forkserver.ensure_running()
         except OSError:
@@ -67,7 +67,7 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 @contextmanager
-def _without_interrupts() -> Iterator[None]:
+def without_interrupts() -> Iterator[None]:
     """Start processes that ignore Ctrl-C, which reaches all processes of a terminal."""
     resource_tracker.ensure_running()  # otherwise the server starts it, which unblocks the signal
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})

@@ -1,5 +1,6 @@
 """Start a cluster on this machine: single-threaded worker processes, at most one per core by default."""
 
+import asyncio
 import logging
 import os
 import signal
@@ -10,6 +11,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 import dask
 from distributed import Client, LocalCluster, Worker, WorkerPlugin
@@ -23,9 +25,14 @@ from etl.storage.file_sets import remove_unused
 from etl.visible_text import escape_output
 
 _DASHBOARD: Final = "127.0.0.1:8787"  # it has no password
-_START_HINT: Final = (
-    "free memory, use fewer --workers, or check --dashboard; where workers are spawned (macOS), a script "
-    'must call etl below `if __name__ == "__main__":`'
+_KILL_SECONDS: Final = 0.5
+_NO_DASHBOARD: Final = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
+"""Options of a scheduler. By default, it serves its state on port 8787, or warns that this is in use."""
+
+_DIED: Final = "failed to start worker process"
+_DIED_HINT: Final = (
+    "free memory or use fewer --workers; where workers are spawned (macOS), a script must call etl below "
+    '`if __name__ == "__main__":`'
 )
 
 
@@ -41,10 +48,27 @@ def start_local_cluster(_address: str | None, request: ClusterRequest) -> Iterat
         ):
             client.register_plugin(_WorkerSetup(os.environ))
             folders = machine_folders(client)
-            yield client
+            with _killing_workers(cluster):
+                yield client
     finally:
         for folder in folders:
             remove_unused(folder)
+
+
+@contextmanager
+def _killing_workers(cluster: LocalCluster) -> Iterator[None]:
+    """Kill the workers when the command is stopped: Dask waits 4 seconds while they compile a kernel."""
+
+    async def kill() -> None:
+        nannies = cluster.workers.values()
+        closings = (nanny.close(timeout=_KILL_SECONDS) for nanny in nannies)
+        await asyncio.gather(*closings, return_exceptions=True)
+
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        cluster.sync(kill)
+        raise
 
 
 def _start(request: ClusterRequest) -> LocalCluster:
@@ -58,6 +82,7 @@ def _start(request: ClusterRequest) -> LocalCluster:
         threads_per_worker=1,
         memory_limit=request.memory_limit or "auto",
         dashboard_address=dashboard,
+        scheduler_kwargs=_NO_DASHBOARD if dashboard is None else None,
         security=request.security,
         env={**os.environ},
         silence_logs=logging.CRITICAL,  # the run reports what tasks raise
@@ -65,10 +90,28 @@ def _start(request: ClusterRequest) -> LocalCluster:
     with warnings.catch_warnings():  # Dask then picks another dashboard port
         warnings.filterwarnings("ignore", message="Port .* is already in use")
         try:
-            return _close_if_interrupted(start)
+            cluster = _close_if_interrupted(start)
         except (OSError, RuntimeError, ValueError) as error:
-            what = f"the workers on this machine did not start ({error_line(error)})"
-            raise ClusterError(what, hint=_START_HINT) from error
+            raise _start_error(error) from error
+    wanted_port = (request.dashboard or "").rpartition(":")[2]
+    if wanted_port not in ("", "0", str(urlsplit(cluster.dashboard_link).port)):
+        request.listener.note(f"dashboard  port {wanted_port} is in use, so it has another")
+    return cluster
+
+
+def _start_error(error: Exception) -> ClusterError:
+    """Return the error that says why workers did not start, which Dask's last exception does not."""
+    causes: list[BaseException] = [error]
+    while (cause := causes[-1].__cause__) is not None:
+        causes.append(cause)
+    reason = [error_line(each) for each in causes if str(each)][-1]
+    hint = "check --dashboard, and that this machine has free memory and ports"
+    if any(isinstance(each, TimeoutError) for each in causes):
+        reason = "they did not answer in time: the machine is busy"
+        hint = "use fewer --workers, or run again when other programs need fewer cores"
+    elif _DIED in reason:
+        reason, hint = "one ended while it started", _DIED_HINT
+    return ClusterError(f"the workers on this machine did not start ({reason})", hint=hint)
 
 
 def _close_if_interrupted(start: Callable[[], LocalCluster]) -> LocalCluster:
@@ -93,7 +136,11 @@ def has_dashboard(client: Client) -> bool:
 def start_in_process() -> Iterator[Client]:
     """Start one worker as a thread of this process, for a few documents; stop it at the end."""
     with Client(
-        processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None
+        processes=False,
+        n_workers=1,
+        threads_per_worker=1,
+        dashboard_address=None,
+        scheduler_kwargs=_NO_DASHBOARD,
     ) as client:
         yield client
 

@@ -24,6 +24,7 @@ from etl.compute.certificates import make_certificates, tls_settings
 from etl.compute.cluster_request import ClusterRequest
 from etl.compute.cluster_settings import ClusterSettings, Memory, Workers, quantity, workers_for
 from etl.errors import ClusterError
+from etl.plural import many
 
 _DEATH_SECONDS: Final = 60
 _REPORT_SECONDS: Final = 10.0  # between lines about jobs that have not started
@@ -97,7 +98,9 @@ def connect_to_slurm(address: str | None, request: ClusterRequest) -> Iterator[C
         with cluster, Client(cluster, security=security) as client:
             _check_script(cluster.job_script())
             jobs = settings.jobs(request)
-            request.listener.note(f"submitting {jobs} jobs to the partition {settings.partition}")
+            request.listener.note(
+                f"submitting {many(jobs, 'job')} to the partition {settings.partition}"
+            )
             # Unlike scale, adapt replaces jobs that have ended.
             cluster.adapt(minimum_jobs=jobs, maximum_jobs=jobs, interval="2s")
             _wait_for_worker(client, cluster, folder, request)

@@ -34,6 +34,7 @@ from etl.dedup.similarity import SIMILAR_PAIRS, bucket_of, empty_pairs
 from etl.errors import StageError
 from etl.kernels.hashing import independent_set
 from etl.kernels.hashing.sorted_sets import among, distinct
+from etl.plural import many
 
 MAX_ROUNDS: Final = 100
 """Chosen here: about three times log2 of a billion documents."""
@@ -69,7 +70,7 @@ def choose_keepers(client: Client, similar: dd.DataFrame) -> dd.DataFrame:
     while _partitions_for(num_open) > 1:
         if rounds == MAX_ROUNDS:
             raise StageError(
-                f"{num_open:,} pairs of similar documents are undecided after {rounds} rounds: "
+                f"{num_open:,} pairs of similar documents are undecided after {many(rounds, 'round')}: "
                 "more than one task decides",
                 where=_LABEL,
                 hint="the lake has long chains of similar documents: raise min_similarity of dedup_minhash",

@@ -35,14 +35,15 @@ def hold_cluster_job(
     time_limit: float = TIME_LIMIT,
     state: Callable[[], RunState | None] = lambda: None,
 ) -> Iterator[ClusterJob]:
-    """Connect to a cluster and hold a job inside a ``with`` block, as ``hold_job`` does.
+    """Hold a job, as ``hold_job`` does, and connect to a cluster inside a ``with`` block.
 
-    ``num_bytes`` of input will be read. Raises ClusterError if the cluster cannot be used, if a worker has
-    other versions, or for the errors that Dask raises when its scheduler is lost.
+    ``num_bytes`` of input will be read. A lake that cannot be written is an error before workers start.
+    Raises ClusterError if the cluster cannot be used, if a worker has other versions, or for the errors that
+    Dask raises when its scheduler is lost.
     """
     with (
-        connect(cluster, num_bytes, listener) as client,
         hold_job(identity, state) as job,
+        connect(cluster, num_bytes, listener) as client,
         raise_if_scheduler_lost(client),
     ):
         versions = WorkerVersions(client)

@@ -22,6 +22,7 @@ from etl.lake.lake_epochs import all_ledgers, lake_epoch_of
 from etl.lake.ledger import Ledger
 from etl.lake.table_specs import SPECS
 from etl.lake.work_units import WorkUnit, kept_units, split_key
+from etl.plural import many
 from etl.recipe.recipe import Recipe, Step
 from etl.recipe.recipe_diff import differences
 from etl.sources import Split
@@ -211,7 +212,7 @@ def plan_work(
 def _changed_error(changed: Mapping[str, str]) -> MismatchError:
     counts = sorted(Counter(changed.values()).items())
     return MismatchError(
-        "; ".join(f"{count} input files {what}" for what, count in counts),
+        "; ".join(f"{many(count, 'input file')} {what}" for what, count in counts),
         where=min(changed),
         hint="pass --replace-changed to replace the old rows with the new ones",
     )

@@ -12,6 +12,7 @@ from etl.job.run_identity import load_reference_tokenizer
 from etl.job.sample_input import InputSample, sample_input
 from etl.loader.measure_evenness import measure_table
 from etl.loader.order.evenness import Evenness
+from etl.plural import many
 from etl.recipe.overrides import SettingsLike
 from etl.recipe.recipe import Recipe, RecipeLike
 
@@ -43,7 +44,7 @@ class PlanReport(Shown):
                 lambda each: (each.reason or "kept", " ".join((each.text or "").split())),
             )
             facts = {f"warning {n}": text for n, text in enumerate(sample.warnings, 1)}
-            title = f"Sample: {sample.kept:,} of {sample.documents:,} documents are kept"
+            title = f"Sample: {sample.kept:,} of {many(sample.documents, 'document')} kept"
             cards.append(Card(title=title, facts=facts, grids=[replace(verdicts, is_text=True)]))
         return cards
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from etl.errors import SourceError
 from etl.job.check_columns import spread_by_format, with_columns
+from etl.plural import many
 from etl.recipe.little_kept import little_kept
 from etl.recipe.recipe import Recipe
 from etl.schemas import RAW
@@ -91,7 +92,7 @@ def _stage_warnings(recipe: Recipe, reasons: Mapping[str, int], documents: int) 
         reason = f"{stage.kind}.{stage.unknown_rule}"
         if count := reasons.get(reason, 0):
             yield (
-                f"`where: {stage.keep}` is null for {count} of {documents} documents, which are rejected as "
+                f"`where: {stage.keep}` is null for {count} of {many(documents, 'document')}: rejected as "
                 f"{reason}: set `unknown: keep`, or use coalesce(COLUMN, '')"
             )
 

@@ -11,14 +11,16 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 from typing import Any, Final
 
 from etl import pipelines
+from etl.compute.fork_server import without_interrupts
 from etl.compute.listener import Listener
 from etl.compute.local_cluster import start_in_process
 from etl.compute.print_listener import listener_of
@@ -110,14 +112,29 @@ def warm_kernels(*, workers: int | None = None, listener: Listener | None = None
     names: SimpleQueue[str] = context.SimpleQueue()
     listener = listener_of(listener)
     listener.status("kernels    checking which are compiled")
-    with ProcessPoolExecutor(workers or num_cores(), context, _send_names, (names,)) as pool:
-        parts = [pool.submit(_compile, run) for run in runs]
+    pool = ProcessPoolExecutor(workers or num_cores(), context, _send_names, (names,))
+    with pool, _killed_if_stopped():
+        with without_interrupts():
+            parts = [pool.submit(_compile, run) for run in runs]
         for part in parts:
             part.add_done_callback(lambda _: names.put(""))
         _follow(parts, names, listener)
     counts = [part.result()[0] for part in parts]
     compiled, loaded = (sum(column) for column in zip(*counts, strict=True))
     return Warmed(compiled, loaded, cpu.target(), time.monotonic() - started)
+
+
+@contextmanager
+def _killed_if_stopped() -> Iterator[None]:
+    """Kill the processes that the context starts when it is stopped: a kernel takes up to a minute."""
+    before = multiprocessing.active_children()
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        for process in multiprocessing.active_children():
+            if process not in before:
+                process.kill()
+        raise
 
 
 def _follow(

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from etl.errors import LoaderError
 from etl.loader.sharded_dataset import ShardedDataset
 from etl.loader.state import State
+from etl.plural import many
 
 
 class FoundStep(NamedTuple):
@@ -57,7 +58,7 @@ def find_step(dataset: ShardedDataset, batch_size: int | None, step: int) -> Fou
     if start < 0 or stop <= start or (is_incomplete and loader.drop_last):
         raise LoaderError(
             f"the epoch has no batch of {loader.batch_size} samples {step:+d} steps from sample index "
-            f"{consumed:,}: it has {dataset.num_samples:,} samples",
+            f"{consumed:,}: it has {many(dataset.num_samples, 'sample')}",
             where=dataset.where,
             hint="choose a step within the epoch",
         )

@@ -12,6 +12,7 @@ from typing import Any
 from etl.errors import LoaderError
 from etl.loader.order.epochs import Epochs
 from etl.loader.steps import RECORD
+from etl.plural import many
 
 STATE_FORMAT = 4
 State = dict[str, Any]
@@ -133,7 +134,7 @@ def _check_samples(name: str, value: object, epoch: int, epochs: Epochs, *, wher
     count, available = whole_number(name, value, where=where), epochs.of(epoch).num_samples
     if count > available:
         raise LoaderError(
-            f"{name} is {count:,} samples, but epoch {epoch} has {available:,}",
+            f"{name} is {many(count, 'sample')}, but epoch {epoch} has {available:,}",
             where=where,
             hint="samples counted over all epochs, such as steps * batch_size * world_size, have a name of "
             "their own: state_dict(samples_seen=...)",

@@ -10,6 +10,7 @@ from typing import Final
 import pyarrow.compute as pc
 
 from etl.html.card import Card, Shown
+from etl.plural import many
 from etl.recipe.judge_proposal import ProposedStage, judge, yaml_value
 from etl.sources.inspect import SourceFacts, inspect_source
 from etl.stages.apply import apply
@@ -56,7 +57,7 @@ class Proposal(Shown):
 
     def _cards(self) -> list[Card]:
         """Return the recipe as cards."""
-        title = f"Recipe, proposed from {self.sampled:,} documents"
+        title = f"Recipe, proposed from {many(self.sampled, 'document')}"
         return [Card(title=title, text=self.text, is_code=True)]
 
 

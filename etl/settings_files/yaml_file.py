@@ -8,6 +8,7 @@ million digits. An integer has 64 bits. A recipe at these limits is read in 6 s 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -15,9 +16,10 @@ from typing import Any, Self, TypeVar
 import yaml
 from pydantic import ValidationError
 
-from etl.errors import RecipeError, TokenlakeError, nearest_names
+from etl.errors import RecipeError, TokenlakeError
 from etl.settings_files.settings import Settings
 from etl.settings_files.validation_errors import explain_errors, locate_in_python
+from etl.visible_text import one_line
 
 _MAX_BYTES = 1 << 20  # of a file; the shipped recipes have 3 KB
 _MAX_NODES = 100_000  # values in a file, counting those repeated by aliases
@@ -130,13 +132,25 @@ def _read_text(
             raise RecipeError(f"is larger than {_MAX_BYTES} bytes", where=where)
         return file, content.decode()
     except FileNotFoundError as error:
-        siblings = (sibling.name for sibling in file.parent.glob("*.y*ml"))
-        hint = nearest_names(file.name, sorted([*siblings, *names])) or kind.hint
+        hint = _near_file(file, names, kind) or kind.hint
         raise RecipeError("not found", where=where, hint=hint) from error
     except IsADirectoryError as error:
         raise RecipeError("is a folder", where=where, hint=kind.hint) from error
     except (OSError, RuntimeError, ValueError) as error:
         raise RecipeError(f"cannot be read ({error})", where=where) from error
+
+
+def _near_file(file: Path, shipped: Iterable[str], kind: FileKind) -> str:
+    """Return a hint for a file that is missing: a file or a shipped one with a similar name, and all shipped.
+
+    Names are compared without their suffix, which makes all files similar.
+    """
+    known = {name: name for name in shipped}
+    lists = f"shipped {kind.noun}s: {', '.join(known)}" if known else ""
+    siblings = sorted(file.parent.glob("*.y*ml"))
+    known |= {sibling.stem: one_line(str(sibling)) for sibling in siblings}
+    near = get_close_matches(file.stem, known, n=1)
+    return " ".join([*(f"did you mean {known[name]!r}?" for name in near), lists]).strip()
 
 
 def _load(text: str, at: _At) -> tuple[yaml.Node | None, Any]:

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from etl import storage
 from etl.errors import SourceError, StorageError
+from etl.plural import many
 from etl.schemas import RAW
 from etl.sources import doubts
 from etl.sources.formats import detect_format
@@ -146,7 +147,7 @@ def _no_text_error(documents: pa.Table, path: str) -> SourceError:
         )
     first = documents.slice(0, 1).to_pylist()[0]
     return SourceError(
-        f"none of the first {len(documents):,} records has a text: {first['reason']}",
+        f"no text in the first {many(len(documents), 'record')}: {first['reason']}",
         where=first["source"],
         hint="correct the file, or give --source other files",
     )

@@ -176,7 +176,7 @@ def test_a_trace_opens_only_files_that_may_hold_the_document(lake: Recipe) -> No
     ("wanted", "message"),
     [
         ({"id": "unknown"}, "no document has the id 'unknown'"),
-        ({"source": "a.parquet", "row": 1000}, "no row 1000 of .*100 records were read"),
+        ({"source": "a.parquet", "row": 1000}, "no row 1000 of .*it has 100 records"),
         ({"source": "aa.parquet", "row": 0}, "did you mean [a-z0-9]+://.*/a.parquet"),
         ({"source": "broken.parquet", "row": 0}, "broken.parquet could not be read"),
         ({"source": "a.parquet"}, "by its id, or by its source and row"),

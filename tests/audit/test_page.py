@@ -83,6 +83,20 @@ def test_another_limit_would_keep_what_tune_counts(made: Recipe, facts: PageFact
     assert kept == tuned.whole.then.kept
 
 
+def test_a_limit_moves_only_if_another_keeps_more(by_length: Recipe) -> None:
+    facts = page_facts(str(by_length.lake))
+    limits = {limit.rule: limit for signal in facts.signals for limit in signal.limits}
+    can_keep_more = {rule: limit.can_keep_more for rule, limit in limits.items()}
+    assert can_keep_more == {"length.few_words": True, "length.many_words": False}
+    sliders = [tag for tag, attributes in Page(render(facts)).elements if "data-kept" in attributes]
+    assert sliders == ["input"]
+
+
+def test_the_title_is_the_name_of_the_lake(made: Recipe, facts: PageFacts) -> None:
+    name = str(made.lake).rstrip("/").rpartition("/")[2]
+    assert f"<title>{name} – Tokenlake</title>" in render(facts)
+
+
 def test_each_rule_has_rejected_documents_beside_kept_ones(facts: PageFacts) -> None:
     rules = {each.rule: each for each in facts.rules}
     short = rules["gopher_quality.short"]

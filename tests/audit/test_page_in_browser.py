@@ -37,13 +37,17 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def page_files(
-    made: Recipe, client: Client, tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory
+    made: Recipe,
+    by_length: Recipe,
+    client: Client,
+    tiny_tokenizer: Path,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> dict[str, Path]:
-    """Write the pages of an ordinary and of a hostile lake."""
+    """Write the pages of an ordinary lake, of another whose limit can be moved, and of a hostile lake."""
     folder = tmp_path_factory.mktemp("pages")
     hostile = make_hostile_lake(UPath(folder), client, tiny_tokenizer)
     files = {}
-    for name, recipe in (("ordinary", made), ("hostile", hostile)):
+    for name, recipe in (("ordinary", made), ("by length", by_length), ("hostile", hostile)):
         files[name] = folder / f"{name}.html"
         files[name].write_text(lake_page(str(recipe.lake)), encoding="utf-8")
     return files
@@ -91,7 +95,7 @@ def test_dark_and_light_differ(browser: Any, page_files: dict[str, Path]) -> Non
 
 
 def test_a_limit_can_be_moved_with_the_keyboard(browser: Any, page_files: dict[str, Path]) -> None:
-    page, _ = visit(browser, page_files["ordinary"], DESKTOP, "light")
+    page, _ = visit(browser, page_files["by length"], DESKTOP, "light")
     slider = page.get_by_label("Another limit").first
     output = page.locator("output").first
     before = output.text_content()

@@ -261,7 +261,7 @@ def test_signals_at_a_position_are_those_of_its_text():
 def test_signals_that_do_not_give_the_stored_reasons_are_refused():
     stages = [Length(min_chars=2)]
     frame = stored(["a", "bb"], stages).with_columns(num_chars=pl.lit(1.0))
-    with pytest.raises(TableError, match=r"1 documents .* \(length.few_chars instead of kept\)"):
+    with pytest.raises(TableError, match=r"1 document .* \(length.few_chars instead of kept\)"):
         again(frame, stages, stages)
     frame = stored(["a", "bb"], stages).with_columns(num_chars=pl.lit(5.0))
     with pytest.raises(TableError, match=r"\(kept instead of length.few_chars\)"):

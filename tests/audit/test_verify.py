@@ -208,7 +208,7 @@ def test_repeated_rows_are_found(lake: Recipe, name: str) -> None:
     repeated = {p.file for p in problems if "whose address occurs more than once" in p.what}
     assert repeated == {path, twin}
     if name == "documents":
-        assert any("records were read" in p.what for p in problems)
+        assert any(", which has " in p.what for p in problems)
     else:
         assert any("of its rows have tokens" in p.what for p in problems)
 
@@ -227,7 +227,7 @@ def test_missing_documents_are_found(lake: Recipe) -> None:
     descriptions = {problem.what for problem in verify(str(lake.lake))}
     assert any("whose document is not kept" in what for what in descriptions)
     assert any("its documents no longer exist" in what for what in descriptions)
-    assert any("records were read" in what for what in descriptions)
+    assert any(", which has " in what for what in descriptions)
 
 
 def _add_duplicate(recipe: Recipe, row: dict[str, Any], keeper: dict[str, Any]) -> None:
@@ -276,7 +276,7 @@ def test_damaged_keys_are_found(lake: Recipe) -> None:
     problems = {(problem.table, problem.what) for problem in verify(str(lake.lake))}
     assert problems == {
         ("keys", "its keys are not sorted"),
-        ("keys", "1 keys of documents that do not exist"),
+        ("keys", "1 key of documents that do not exist"),
         ("documents", what_with(problems, "of its rows have a key")),
     }
 
@@ -292,7 +292,7 @@ def test_a_duplicate_that_has_tokens_is_found(lake: Recipe) -> None:
     first, second = (r for r in _documents(lake, "kept") if (r["source"], r["row"]) in wanted)
     _add_duplicate(lake, second, first)
     descriptions = {problem.what for problem in verify(str(lake.lake))}
-    assert any("1 rows that are duplicates" in what for what in descriptions)
+    assert any("1 row of duplicates" in what for what in descriptions)
     assert any("are kept and not left out" in what for what in descriptions)
 
 

@@ -403,7 +403,7 @@ def test_init_says_what_it_doubts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "what"),
-    [("", "the files have no records"), ("{", "none of the first 1 records has a text")],
+    [("", "the files have no records"), ("{", "no text in the first 1 record: ")],
 )
 def test_init_refuses_files_without_a_text(content: str, what: str, tmp_path: Path) -> None:
     (tmp_path / "raw.jsonl").write_text(content)

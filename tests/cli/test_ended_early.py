@@ -18,7 +18,8 @@ from tests.helpers.corpus import records, write_jsonl
 from tests.helpers.paths import at
 
 CODE = """
-import fcntl, termios
+import fcntl, signal, termios
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 from etl.cli import main
 main()
@@ -81,6 +82,62 @@ def test_sigterm_ends_a_run_and_its_workers(recipe_file: Path, moment: str) -> N
     _wait_for_end_of(terminal.session)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_run_whose_workers_compile(
+    recipe_file: Path, number: signal.Signals, tmp_path: Path
+) -> None:
+    words = ("run", str(recipe_file), "--workers", "1", "--set", 'stages=["gopher_quality"]')
+    with Terminal(*words, NUMBA_CACHE_DIR=str(tmp_path / "cache")) as terminal:
+        terminal.read_until("compiling kernels")
+        terminal.signal(number)
+        code, output = terminal.wait()
+    assert code == 128 + number, output
+    assert "Traceback" not in output
+    _wait_for_end_of(terminal.session)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_compilation_of_all_kernels(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    cache = tmp_path / "cache"
+    with Terminal("warm", "--workers", "1", NUMBA_CACHE_DIR=str(cache)) as terminal:
+        while not [*cache.glob("*/*.lock")]:
+            time.sleep(0.1)
+        terminal.signal(number)
+        code, output = terminal.wait()
+    assert code == 128 + number, output
+    assert "Traceback" not in output
+    assert "Compiling kernels" not in output, "it has not waited for a part of the work"
+    _wait_for_end_of(terminal.session)
+
+
+def test_ctrl_c_ends_a_wait_although_polars_handles_it() -> None:
+    code = """
+import os, signal, threading
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+from etl.cli.stops import stoppable
+with stoppable():
+    import polars
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    try:
+        threading.Event().wait()
+    except KeyboardInterrupt:
+        print("interrupted")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("interrupted\n", "")
+
+
 def test_a_script_needs_no_main_guard(recipe_file: Path) -> None:
     script = recipe_file.with_name("script.py")
     script.write_text(
@@ -109,11 +166,11 @@ def test_a_script_needs_no_main_guard(recipe_file: Path) -> None:
 class Terminal:
     """A command in its own session, with a terminal that turns Ctrl-C into a signal."""
 
-    def __init__(self, *words: str) -> None:
+    def __init__(self, *words: str, **environment: str) -> None:
         self._master, slave = pty.openpty()
         self._process = subprocess.Popen(
             [sys.executable, "-c", CODE, *words],
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
             stdin=slave,
             stdout=slave,
             stderr=slave,
@@ -134,6 +191,13 @@ class Terminal:
     def write(self, data: bytes) -> None:
         """Type something."""
         os.write(self._master, data)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Type Ctrl-C, which reaches all processes, or send another signal to the command."""
+        if number == signal.SIGINT:
+            self.write(b"\x03")
+        else:
+            os.kill(self.session, number)
 
     def read_until(self, text: str) -> None:
         """Read until the command has written a text."""

@@ -60,6 +60,18 @@ def test_lines_fit_a_narrow_terminal(made: Recipe, words: tuple[str, ...]) -> No
     assert [line for line in long if len(line.split()) > 1] == []  # long words can be copied
 
 
+def test_help_and_errors_fit_a_terminal_of_40_columns(made: Recipe) -> None:
+    for words in (
+        ("--help",),
+        ("vacuum", "--help"),
+        ("trace", made.lake, "--id", "no-such-document"),
+        ("run", "demo", "--lake", "lake", "--set", "gopher_quality.min_wods=3"),
+    ):
+        lines = [STYLE.sub("", line) for line in on_terminal(*words, width=40)]
+        assert len(lines) > 2
+        assert [line for line in lines if len(line) > 40 and len(line.split()) > 1] == []
+
+
 def test_tables_are_folded_and_labels_are_bold(made: Recipe) -> None:
     lines = on_terminal("report", made.lake, width=60)
     assert "\x1b[1mkept\x1b[0m        " in "\n".join(lines)

@@ -4,6 +4,7 @@ import functools
 import importlib
 import inspect
 import json
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -148,6 +149,22 @@ def test_invalid_recipe_files_are_refused(tmp_path: Path) -> None:
         Recipe.load(tmp_path / "wbe.yaml")
     with pytest.raises(RecipeError, match="did you mean 'demo'"):
         Recipe.load("dmo")
+
+
+def test_a_missing_file_has_the_hint_of_a_similar_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.yaml").touch()
+    shipped = "shipped recipes: c4, demo, "
+    for name in ("t.yml", "t", "tt.yaml"):
+        with pytest.raises(RecipeError, match=rf"hint: did you mean 't\.yaml'\? {shipped}"):
+            Recipe.load(name)
+    with pytest.raises(RecipeError, match=f"hint: {shipped}"):
+        Recipe.load("x.yaml")  # similar only by its suffix
+    other = re.escape(str(tmp_path / "t.yaml"))
+    with pytest.raises(RecipeError, match=f"did you mean '{other}'"):
+        Recipe.load(tmp_path / "t.yml")
 
 
 def test_environment_variables_are_substituted(

@@ -25,6 +25,7 @@ from etl.errors import TableError
 from etl.html.card import Card, Shown
 from etl.html.grid import make_grid
 from etl.lake.releases import tables_at
+from etl.plural import many
 
 _MAX_FILES: Final = 32  # beyond that, pairs are reported by folder
 _MEMBERS: Final = 5
@@ -119,7 +120,7 @@ class DuplicateReport(Shown):
         ]
         largest = (
             Card(
-                title=f"{each.size:,} documents: {each.source} row {each.row}",
+                title=f"{many(each.size, 'document')}: {each.source} row {each.row}",
                 facts={
                     f"{member.source} row {member.row}": f"{member.kind}, {member.similarity:.2f}"
                     for member in each.members

@@ -1,5 +1,6 @@
 """The distribution of each signal over the sample, its limits, and what other limits would keep."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -47,6 +48,12 @@ class ShownLimit:
     values: list[tuple[str, float]]
     alternatives: list[Alternative]
     kept: list[float]
+
+    @property
+    def can_keep_more(self) -> bool:
+        """Whether another limit would keep more documents: whether this one rejects any alone."""
+        now = next((each.kept for each in self.alternatives if each.is_present), math.inf)
+        return max(self.kept, default=0.0) > now + 0.5  # estimates, of whole documents
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,6 +19,7 @@ from etl.audit.page.grids import grids
 from etl.html.environment import environment
 from etl.html.grid import Grid, percent
 from etl.html.visible import visible
+from etl.plural import many
 
 _TEMPLATES: Final = files("etl.audit.page") / "templates"
 
@@ -40,6 +41,7 @@ def render(facts: PageFacts, *, costs: Grid | None = None) -> str:
         "count": lambda value: f"{round(value):,}",
         "percent": percent,
         "estimate": lambda value: "–" if value is None else f"~{value:,}",
+        "many": lambda value, noun: many(round(value), noun),
         "signed": lambda value: f"{round(value):+,}",
     }
     script = (_TEMPLATES / "page.js").read_text("utf-8")
@@ -47,6 +49,7 @@ def render(facts: PageFacts, *, costs: Grid | None = None) -> str:
     return templates.get_template("page.html").render(
         facts=facts,
         report=facts.report,
+        name=facts.report.lake.rstrip("/").rpartition("/")[2],
         costs=costs,
         charts={signal.name: chart(signal) for signal in facts.signals},
         length_chart=chart(facts.lengths) if facts.lengths is not None else None,

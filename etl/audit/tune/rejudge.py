@@ -13,6 +13,7 @@ import polars as pl
 
 from etl import schemas
 from etl.errors import TableError
+from etl.plural import many
 from etl.stages import Filter, Stage, Transform
 from etl.stages.document_columns import split_at_transforms
 from etl.stages.signals import SIGNALS
@@ -162,7 +163,7 @@ def _check_reasons(state: pl.DataFrame) -> None:
         first = wrong.row(0, named=True)
         replayed, stored = first["replayed"] or "kept", first["reason"] or "kept"
         raise TableError(
-            f"the signals of {wrong.height} documents do not give the stored reasons "
+            f"the signals of {many(wrong.height, 'document')} do not give the stored reasons "
             f"({replayed} instead of {stored})",
             hint="another version of the code made this table: run the recipe again with --rebuild",
         )

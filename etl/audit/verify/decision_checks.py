@@ -16,6 +16,7 @@ import polars as pl
 from etl.audit.verify.file_checks import Problem
 from etl.delta.table import Table
 from etl.parquet.data_file_reader import read_columns
+from etl.plural import many
 from etl.stages.dedup_base import DedupStage, find_dedup_stage
 from etl.stages.dedup_minhash import DedupMinhash
 
@@ -114,6 +115,6 @@ def _problems(pairs: pl.DataFrame) -> Iterator[Problem]:
         yield Problem(
             "duplicates",
             str(file),
-            f"{part.height} rows whose keeper has another text (the first: {first['source']} "
+            f"{many(part.height, 'row')} whose keeper has another text (the first: {first['source']} "
             f"row {first['row']}, keeper {first['keeper_source']} row {first['keeper_row']})",
         )

@@ -13,6 +13,7 @@ from etl.delta.table import Table
 from etl.lake.keys_table import KeysTable, file_id
 from etl.lake.work_units import kept_units
 from etl.parquet.data_file_reader import read_columns
+from etl.plural import many
 
 
 def check_keys(documents: Table, duplicates: pl.DataFrame, keys: KeysTable) -> Iterator[Problem]:
@@ -36,7 +37,7 @@ def check_keys(documents: Table, duplicates: pl.DataFrame, keys: KeysTable) -> I
         for count in rows["file"].value_counts().to_pylist():
             unit = units.get(count["values"])
             if unit is None:
-                what = f"{count['counts']} keys of documents that do not exist"
+                what = f"{many(count['counts'], 'key')} of documents that do not exist"
                 yield Problem("keys", path, what)
             elif data_file["partition.kind"] == "exact":
                 exact[unit.key] += count["counts"]

@@ -17,6 +17,7 @@ from etl import schemas
 from etl.audit.verify.file_checks import Problem
 from etl.delta.table import Table
 from etl.parquet.data_file_reader import read_columns
+from etl.plural import many
 
 _THREADS = 8
 _ADDRESS = ["source", "row"]
@@ -171,7 +172,7 @@ def _check_tokens(
     yield from _repeated("tokens", tokens)
     yield from _missing("tokens", tokens, kept, "whose document is not kept")
     both = tokens.join(duplicates, on=_ADDRESS, how="semi")
-    yield from _by_file("tokens", both, "that are duplicates")
+    yield from _by_file("tokens", both, "of duplicates")
 
 
 def _repeated(table: str, frame: pl.DataFrame) -> Iterator[Problem]:
@@ -190,7 +191,7 @@ def _by_file(table: str, rows: pl.DataFrame, what: str) -> Iterator[Problem]:
     for (file,), part in rows.sort("file", *_ADDRESS).group_by("file", maintain_order=True):
         first = part.row(0, named=True)
         where = f"the first: {first['source']} row {first['row']}"
-        yield Problem(table, str(file), f"{part.height} rows {what} ({where})")
+        yield Problem(table, str(file), f"{many(part.height, 'row')} {what} ({where})")
 
 
 def _addresses(url: str, paths: Sequence[str], columns: Sequence[str]) -> list[pl.DataFrame]:

@@ -31,6 +31,7 @@ from etl.lake.ledger import Ledger, find_ledger, open_ledger
 from etl.lake.table_specs import SPECS, open_tables
 from etl.lake.table_versions import LiveInputs
 from etl.lake.work_units import WorkUnit, kept_units
+from etl.plural import many
 from etl.recipe.recipe import Recipe
 
 __all__ = ["Problem", "Problems", "verify"]
@@ -147,7 +148,7 @@ def _check_lineage(documents: Table, inputs: LiveInputs) -> Iterator[Problem]:
     for uri in sorted({*rows, *records}):
         expected = records.get(uri, 0)
         if rows[uri] != expected:
-            what = f"{rows[uri]} rows of {uri}, but {expected} records were read from it"
+            what = f"{many(rows[uri], 'row')} of {uri}, which has {many(expected, 'record')}"
             yield Problem("documents", None, what)
 
 

@@ -26,6 +26,7 @@ from etl.compute.kubernetes.pod_problems import (
 from etl.compute.kubernetes.resources import Resource
 from etl.compute.listener import Listener
 from etl.errors import ClusterError
+from etl.plural import many
 
 SCHEDULER_PORT: Final = 8786
 DASHBOARD_PORT: Final = 8787
@@ -236,7 +237,7 @@ class DaskCluster:
             pods = self._pods()
             if not pods and (found is None or not also_resource):
                 return
-            waiting.for_("the cluster", f"to end, {len(pods)} pods", seconds, "")
+            waiting.for_("the cluster", f"to end, {many(len(pods), 'pod')}", seconds, "")
             time.sleep(_POLL_SECONDS)
 
     def status(self) -> Status:

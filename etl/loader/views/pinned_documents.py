@@ -20,6 +20,7 @@ from etl.loader.fetch.range_requests import VERIFY, Ranges, Remote, open_file
 from etl.loader.fetch.table_index import TableIndex
 from etl.parquet.data_file_reader import fill_columns
 from etl.parquet.parquet_file import open_parquet
+from etl.plural import many
 
 _REMOTE_THREADS = 16
 _LOCAL_THREADS = 4  # of which Arrow and Polars compute without the GIL
@@ -108,7 +109,7 @@ class PinnedTable:
                 raise LoaderError(what, where=uri, hint=VERIFY) from error
         if done != file.rows:
             raise LoaderError(
-                f"the file has {done:,} rows, but the log records {file.rows:,}",
+                f"the file has {many(done, 'row')}, but the log records {file.rows:,}",
                 where=uri,
                 hint=VERIFY,
             )

@@ -16,6 +16,7 @@ from pydantic import Field, PrivateAttr, model_validator
 
 from etl.errors import RecipeError, StageError, nearest_names
 from etl.kernels.bytes.one_chunk import one_chunk
+from etl.plural import many
 from etl.stages.base import Filter, Rules, above, below
 from etl.stages.user_code import UserModule, find_module, hint_for, name_function
 from etl.storage.file_sets import FileSet
@@ -257,7 +258,7 @@ class Python(Filter):
         except (pa.ArrowException, TypeError, ValueError) as error:
             raise self._wrong_result(f"{type(result).__name__} ({error})", num_rows) from error
         if len(array) != num_rows:
-            raise self._wrong_result(f"{len(array)} values", num_rows)
+            raise self._wrong_result(f"{many(len(array), 'value')}", num_rows)
         return array
 
     def _as_reasons(self, result: Any, num_rows: int, label: str) -> pa.Array:
@@ -279,7 +280,7 @@ class Python(Filter):
                 "to return numbers, set min_score or max_score; to get one document at a time, set "
                 "`per: document`"
             )
-        what = f"{self.kind} ({self.call}) returned {result} for a table of {num_rows} rows"
+        what = f"{self.kind} ({self.call}) returned {result} for a table of {many(num_rows, 'row')}"
         return StageError(what, hint=hint)
 
     def _module(self) -> UserModule:

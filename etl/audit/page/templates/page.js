@@ -11,7 +11,9 @@ for (const slider of document.querySelectorAll("input[data-edges]")) {
     const change = Math.round(kept[at] - present);
     const value = edges[at].toLocaleString("en", { maximumSignificantDigits: 4 });
     const sign = change > 0 ? "+" : "";
-    const text = `${value} would keep ${Math.round(kept[at]).toLocaleString("en")} documents ` +
+    const count = Math.round(kept[at]);
+    const noun = count === 1 ? "document" : "documents";
+    const text = `${value} would keep ${count.toLocaleString("en")} ${noun} ` +
       `(${sign}${change.toLocaleString("en")})`;
     output.textContent = text;
     slider.setAttribute("aria-valuetext", text);
