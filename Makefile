@@ -5,6 +5,8 @@ LAKE    ?= lake
 # Test processes.
 WORKERS ?= 2
 FUZZ_SECONDS ?= 600
+# Versions that `make dist` builds wheels with compiled kernels for.
+PYTHONS ?= 3.11 3.12 3.13
 # Further options of pytest, as in: make test-stores PYTEST_OPTIONS="--last-failed".
 PYTEST_OPTIONS ?=
 
@@ -85,9 +87,14 @@ docs: $(INSTALLED)  ## regenerate docs/reference and the JSON Schema, and build 
 bench: $(INSTALLED)  ## measure the throughput of the kernels, the pipeline and the loader
 	$(BIN)/python benchmarks/throughput.py
 
-dist: $(INSTALLED)  ## build the source distribution, a wheel, and on Linux for x86-64 another with compiled kernels
+# A wheel with kernels is built by the Python that it is for, with the libraries that the kernels are called by.
+dist: $(INSTALLED)  ## build the source distribution, a plain wheel, and on Linux for x86-64 one with compiled kernels for each of PYTHONS
 	$(BIN)/python -m build --no-isolation
-	TOKENLAKE_SHIP_KERNELS=1 $(BIN)/python -m build --no-isolation --wheel
+	test "$$(uname -sm)" != "Linux x86_64" || for version in $(PYTHONS); do \
+		python$$version -m venv .wheels/$$version && \
+		.wheels/$$version/bin/pip install --quiet -c constraints.txt build setuptools -e '.[segmenters]' && \
+		TOKENLAKE_SHIP_KERNELS=1 .wheels/$$version/bin/python -m build --no-isolation --wheel || exit 1; \
+	done
 
 fuzz: $(INSTALLED)  ## fuzz every reader and the recipe loader, FUZZ_SECONDS each
 	-$(BIN)/pip install --quiet -c constraints.txt --only-binary :all: -e '.[fuzz]'

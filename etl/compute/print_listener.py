@@ -35,6 +35,7 @@ class PrintListener(Listener):
         seconds = _TERMINAL_SECONDS if self._is_terminal else _PLAIN_SECONDS
         self._interval = _NOTEBOOK_SECONDS if self._is_notebook else seconds
         self._written = -float("inf")
+        self._first_kernel: tuple[int, float] | None = None  # its number, and when it was begun
         self._open_width = 0  # of the last line, if it has no line end yet
         self._is_status = False  # whether that line is a status, which does not stay
         self._lock = threading.RLock()
@@ -68,6 +69,16 @@ class PrintListener(Listener):
             self._rewrite(progress_line(progress), is_status=False)
             if is_last:
                 self._end()
+
+    def compiling(self, name: str, number: int, total: int) -> None:
+        """Print the next kernel, and about how long the rest takes if each takes as long as the last ones."""
+        now = time.monotonic()
+        first, started = self._first_kernel = self._first_kernel or (number, now)
+        left = ""
+        if number > first:
+            seconds = (now - started) / (number - first) * (total - number + 1)
+            left = f", about {duration(seconds)} left"
+        self.status(f"kernel {number} of {total}{left}: {name}")
 
     def _rewrite(self, text: str, *, is_status: bool) -> None:
         self._is_status = is_status

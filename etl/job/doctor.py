@@ -21,8 +21,8 @@ from etl import storage
 from etl.compute.library_versions import environment_versions
 from etl.compute.worker_count import num_cores
 from etl.errors import StorageError, TokenlakeError
-from etl.job.warm import NUM_KERNELS
 from etl.kernels import cpu, jit
+from etl.kernels.compile_clock import NUM_KERNELS
 from etl.lake.leases import store_time
 
 _Found = TypeVar("_Found")

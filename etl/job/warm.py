@@ -28,7 +28,7 @@ from etl.compute.worker_count import num_cores
 from etl.errors import ClusterError, nearest_names
 from etl.job.run import run
 from etl.kernels import cpu, jit
-from etl.kernels.compile_clock import CLOCK
+from etl.kernels.compile_clock import CLOCK, NUM_KERNELS
 from etl.recipe.recipe import Recipe
 from etl.text import language_id, segmenters
 
@@ -76,10 +76,6 @@ _SEGMENTED: Final = [
     {"gopher_quality": {"words": "dictionary"}},
     {"fineweb_quality": {"words": "dictionary"}},
 ]
-
-
-NUM_KERNELS: Final = 28
-"""The kernels that the runs call, counted once for all types that they are compiled for."""
 
 
 _Counts = tuple[tuple[int, int], list[str]]

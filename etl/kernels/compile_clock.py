@@ -8,6 +8,9 @@ from typing import Final
 _LOG: Final = logging.getLogger(__name__)
 _LOG_SECONDS: Final = 5.0
 
+NUM_KERNELS: Final = 28
+"""The kernels that all stages call together, counted once for all types that they are compiled for."""
+
 
 class CompileClock:
     """Sums the wall time of compilations; those that begin during another one are part of it.
@@ -28,7 +31,7 @@ class CompileClock:
         self._depth = 0
         self._started = 0.0
         self._logged = -_LOG_SECONDS
-        self._kernels = 0
+        self._kernels: set[str] = set()
         self._follow: Callable[[str], None] | None = None
 
     def follow(self, call: Callable[[str], None]) -> None:
@@ -41,13 +44,14 @@ class CompileClock:
         if self._depth == 0:
             self._started = now
         self._depth += 1
-        self._kernels += 1
+        self._kernels.add(name)
         if self._follow is not None:
             self._follow(name)
         if now - self._logged >= _LOG_SECONDS:
             self._logged = now
             # A warning, since programs that do not configure logging show nothing less.
-            _LOG.warning("compiling kernels, once per machine: %s (%d)", name, self._kernels)
+            text = "compiling kernels, once per machine: %s (%d of at most %d)"
+            _LOG.warning(text, name, len(self._kernels), NUM_KERNELS)
 
     def end(self) -> None:
         """End the last measurement that began."""

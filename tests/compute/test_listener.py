@@ -90,6 +90,16 @@ def test_a_listener_that_has_one_method_gets_every_line() -> None:
     ]
 
 
+def test_a_terminal_shows_about_how_long_kernels_take() -> None:
+    stream = io.StringIO()
+    listener = PrintListener(stream)
+    for number in (3, 4, 5):
+        listener.compiling("words", number, 28)
+    first, *rest = stream.getvalue().splitlines()
+    assert first == "kernel 3 of 28: words"
+    assert rest == [f"kernel {number} of 28, about 0s left: words" for number in (4, 5)]
+
+
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True

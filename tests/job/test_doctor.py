@@ -9,7 +9,7 @@ from upath import UPath
 
 import etl
 from etl.job.doctor import StoreCheck, Unusable
-from etl.job.warm import NUM_KERNELS
+from etl.kernels.compile_clock import NUM_KERNELS
 from tests.helpers.cli import etl as run_etl
 from tests.helpers.paths import NewPlace
 

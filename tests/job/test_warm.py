@@ -16,6 +16,7 @@ import pytest
 from etl.errors import ClusterError
 from etl.job import warm
 from etl.job.warm import warm_kernels
+from etl.kernels.compile_clock import NUM_KERNELS
 from tests.helpers.listeners import Recorder
 
 ROOT = Path(__file__).parents[2]
@@ -74,5 +75,5 @@ def test_a_kernel_that_several_processes_wait_for_is_one_line() -> None:
     for name in ("a", "a", "", "c", "b", ""):
         names.put(name)
     warm._follow([first, second], names, listener)
-    total = warm.NUM_KERNELS
+    total = NUM_KERNELS
     assert listener.lines == [f"kernel 1 of {total}: a", f"kernel 3 of {total}: c"]
