@@ -34,6 +34,15 @@ def usage(
     yield f"prices      {prices_note(prices)}"
 
 
+def egress(reads: Mapping[str, int], prices: "Prices") -> Iterator[str]:
+    """Yield what leaves each store, and what that costs where the workers are not in its region."""
+    from etl.job.egress import egress_of
+
+    for each in egress_of(reads, prices):
+        costs = f"{each.to_region:,.4f} to another region, {each.to_internet:,.4f} to the internet"
+        yield f"egress      {_size(each.read_bytes)} from {each.store}: {prices.currency} {costs}"
+
+
 def prices_note(prices: "Prices") -> str:
     """Return what the costs are based on."""
     return f"{prices.name}, {prices.date}; a month: of the added storage"

@@ -51,6 +51,7 @@ def plan(  # noqa: PLR0913 - one parameter per option
 
     The first documents of a few files are read, to check the columns and to show what the stages decide.
     """
+    from etl.job.egress import egress_of
     from etl.job.plan_report import plan as plan_run
     from etl.job.prices import Prices, cost_of
 
@@ -67,6 +68,7 @@ def plan(  # noqa: PLR0913 - one parameter per option
     estimate, even = report.estimate, report.evenness
     if as_json:
         cost = {**asdict(estimate), "cost": asdict(cost_of(estimate.usage, known))}
+        cost["egress"] = egress_of(estimate.reads, known)
         whole = {**facts(report.plan), "sample": report.sample, "evenness": even, "estimate": cost}
         output.print_result(whole, lines, as_json=True)
         return
@@ -163,6 +165,7 @@ def _estimate(estimate: "Estimate", prices: "Prices") -> Iterator[str]:
     yield ""
     memory = estimate.memory_per_worker
     yield from cost_tables.usage({"estimated": estimate.usage}, prices, memory_per_worker=memory)
+    yield from cost_tables.egress(estimate.reads, prices)
     yield f"based on    {estimate.basis}"
 
 

@@ -33,6 +33,7 @@ from etl import schemas, storage
 from etl.compute.worker_count import local_workers
 from etl.delta.table import Table
 from etl.errors import StorageError
+from etl.job.egress import RANGE_BYTES, read_bytes, reads_by_store
 from etl.job.plan import Plan
 from etl.lake.open_table import find_table
 from etl.lake.stage_costs import READ, TOKENIZE, WRITE, stage_costs
@@ -80,7 +81,6 @@ _FILE_BYTES = 4000  # of a data file beside its rows: footer, statistics
 _KEY_SHARE = {"dedup_exact": 0.003, "dedup_minhash": 0.12, "dedup_paragraphs": 0.05}  # of the text
 
 # Requests to S3 of runs on a local server, counted: tests/job/test_cost_estimate.py has such a run.
-_RANGE_BYTES = 8 << 20  # a request for a part of a file (etl/storage/files.py)
 _SPLIT_READS = 8.0  # of a split: size and ranges of its file, and the driver's check of new files
 _COUNT_READS = 3.0  # of a split whose records are counted first
 _UNIT_READS = {"dedup_exact": 16.0, "dedup_minhash": 24.0, "dedup_paragraphs": 24.0, TOKENIZE: 8.0}
@@ -118,6 +118,7 @@ class Estimate:
     usage: Usage
     text_bytes: int
     memory_per_worker: int
+    reads: Mapping[str, int]  # bytes by the store that they leave: none of local files
     basis: str  # of the estimate, and its uncertainty
 
 
@@ -130,7 +131,7 @@ def estimate_cost(
     """
     recipe = plan.recipe
     basis = _basis(_open_tables(recipe) if tables is None else tables)
-    inputs = sum(_read_bytes(split) for splits in (plan.splits, plan.uncounted) for split in splits)
+    inputs = sum(read_bytes(split) for splits in (plan.splits, plan.uncounted) for split in splits)
     parquet = basis.expansion or _parquet_expansion(plan)
     text = sum(
         split.bytes * (basis.expansion or _expansion(split, parquet)) for split in plan.splits
@@ -160,6 +161,7 @@ def estimate_cost(
     return Estimate(
         usage=usage,
         text_bytes=round(text),
+        reads=reads_by_store(plan, later_reads),
         memory_per_worker=_MEMORY_DEDUP if recipe.dedup_stages else _MEMORY,
         basis=_describe(basis),
     )
@@ -192,15 +194,6 @@ def _num_later_passes(recipe: Recipe) -> float:
     tokenizes = recipe.tokenize_stage is not None and bool(stages)
     compares = {"dedup_minhash": 0.5, "dedup_paragraphs": 1.0}
     return float(tokenizes) + sum(compares.get(stage.kind, 0.0) for stage in stages)
-
-
-def _read_bytes(split: Split) -> int:
-    """Return the bytes that are requested for a split: its file is read ahead, beyond the split's end."""
-    if storage.is_local(split.uri):
-        return split.bytes
-    is_cut_by_bytes = split.format in ("jsonl", "csv")
-    left = split.size - split.start if is_cut_by_bytes else split.size
-    return min(split.bytes + _RANGE_BYTES, left)
 
 
 def _expansion(split: Split, parquet: float) -> float:
@@ -256,11 +249,11 @@ def _requests(
     if not plan.has_work():
         return 0, 0
     if not all(storage.is_local(path) for path in recipe.source.paths):
-        reads += splits * _SPLIT_READS + len(plan.uncounted) * _COUNT_READS + inputs / _RANGE_BYTES
+        reads += splits * _SPLIT_READS + len(plan.uncounted) * _COUNT_READS + inputs / RANGE_BYTES
     if not storage.is_local(str(recipe.lake)):
         later = [stage.kind for stage in (*recipe.dedup_stages, recipe.tokenize_stage) if stage]
         commits = (1 + len(later)) * (1 + splits / _SPLITS_PER_COMMIT)
-        reads += _PLAN_READS + commits * _COMMIT_READS + later_reads / _RANGE_BYTES
+        reads += _PLAN_READS + commits * _COMMIT_READS + later_reads / RANGE_BYTES
         reads += (splits + units) * sum(_UNIT_READS[kind] for kind in later)
         writes += _PLAN_WRITES + commits * _COMMIT_WRITES + files
     return round(reads), round(writes)

@@ -30,6 +30,8 @@ class Prices(Settings):
     thousand_read_requests: _Price
     thousand_write_requests: _Price
     gigabyte_month: _Price
+    gigabyte_to_region: _Price
+    gigabyte_to_internet: _Price
 
     @classmethod
     def load(cls, path: str | os.PathLike[str] | None = None) -> "Prices":

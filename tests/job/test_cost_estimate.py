@@ -10,6 +10,7 @@ from upath import UPath
 from etl.audit.lake_report import report
 from etl.errors import RecipeError
 from etl.job.cost_estimate import MEGABYTES_PER_SECOND, estimate_cost
+from etl.job.egress import egress_of
 from etl.job.plan import make_plan
 from etl.job.prices import SHIPPED, Prices, cost_of
 from etl.job.run import run
@@ -34,7 +35,9 @@ def test_the_estimate_for_s3_is_within_a_factor_of_two(s3: str, tiny_tokenizer: 
     for name, first in (("a", 0), ("b", 500)):
         write_jsonl(crawl / f"{name}.jsonl", records(first, first + 500))
     recipe = small_recipe(crawl, f"{s3}/lake", tiny_tokenizer, split_bytes=100_000)
-    estimate = estimate_cost(make_plan(recipe)).usage
+    expected = estimate_cost(make_plan(recipe))
+    estimate = expected.usage
+    assert expected.reads == {s3: estimate.read_bytes}
     with cluster() as client:  # in this process, which the server is configured for
         done = run(recipe, cluster=client)
     assert done.used is not None
@@ -109,6 +112,8 @@ def test_usage_is_priced() -> None:
         thousand_read_requests=1,
         thousand_write_requests=2,
         gigabyte_month=3,
+        gigabyte_to_region=0.5,
+        gigabyte_to_internet=2,
     )
     usage = Usage(
         core_seconds=7200, read_requests=500, write_requests=250, stored_bytes=2_000_000_000
@@ -116,6 +121,9 @@ def test_usage_is_priced() -> None:
     cost = cost_of(usage, prices)
     assert (cost.on_demand, cost.spot, cost.storage_per_month) == (2.0, 1.5, 6.0)
     assert (cost.currency, cost.prices) == ("EUR", "ours, 2026-01-02")
+    first, second = egress_of({"s3://lake": 10**9, "https://crawl.example": 4 * 10**9}, prices)
+    assert (first.store, first.to_region, first.to_internet) == ("https://crawl.example", 2.0, 8.0)
+    assert (second.store, second.to_region, second.to_internet) == ("s3://lake", 0.5, 2.0)
 
 
 @pytest.mark.parametrize(
