@@ -51,7 +51,14 @@ class _Output(io.FileIO):
         except BrokenPipeError:
             if current_thread() is not main_thread():
                 return len(data)
-            null = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(null, self.fileno())  # for what is printed while the command ends
-            os.close(null)
+            self._drop_the_rest()
             raise SystemExit(BROKEN_PIPE) from None
+        except OSError:
+            self._drop_the_rest()  # the first error is reported
+            raise
+
+    def _drop_the_rest(self) -> None:
+        """Discard what is printed while the command ends."""
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, self.fileno())
+        os.close(null)

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from etl.audit.verify.verify import verify
     from etl.compute.certificates import make_certificates
     from etl.compute.cluster import Cluster
+    from etl.compute.listener import Listener, Progress
+    from etl.compute.print_listener import PrintListener
     from etl.dataframe import read, read_table, write
     from etl.delta.table import Table
     from etl.errors import TokenlakeError

@@ -189,7 +189,7 @@ def ranges(versions: Iterable[int]) -> list[tuple[int, int]]:
     >>> ranges([1, 2, 3, 7])
     [(1, 3), (7, 7)]
     """
-    # In a run of versions, the difference from the index is constant.
+    # In consecutive versions, the difference from the index is constant.
     groups = groupby(enumerate(versions), key=lambda pair: pair[1] - pair[0])
     numbers = [[version for _, version in group] for _, group in groups]
     return [(group[0], group[-1]) for group in numbers]

@@ -28,8 +28,8 @@ from etl.recipe.recipe_diff import differences
 from etl.sources import Split
 from etl.sources.list_splits import cut_files, list_source
 
-_CHANGED = "have changed since their rows were committed"
-_MISSING = "are not listed any more"
+_CHANGED = "changed after the rows were committed"
+_MISSING = "not listed any more"
 
 
 @dataclass(frozen=True, kw_only=True)

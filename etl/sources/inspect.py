@@ -161,7 +161,7 @@ def choose_columns(records: Sequence[Record]) -> Columns:
     chosen only if there is no other.
 
     >>> choose_columns([{"title": "A", "body": "A text.", "n": 1, "link": "https://example.org"}])
-    Columns(text='body', id=None, url='link', media_type=None)
+    Columns(text='body', url='link')
     """
     if not records:  # a format without columns
         return Columns()

@@ -180,7 +180,7 @@ def test_new_changed_and_damaged_files_are_reported_in_one_line(
     write(f"{place}/in", name, 33)
     with pytest.raises(MismatchError) as caught:
         run(recipe, cluster=client)
-    assert str(caught.value).split("\n")[0].startswith(f"{one_line(uri)}: 1 input files have")
+    assert str(caught.value).split("\n")[0].startswith(f"{one_line(uri)}: 1 input file changed")
     assert len(str(caught.value).split("\n")) == 2
     run(recipe, cluster=client, replace_changed=True)
     assert sorted(sources(recipe, "documents").values()) == [3, 3]

@@ -89,7 +89,7 @@ def test_a_missing_key_of_json_lines_is_a_warning(tmp_path: Path) -> None:
 def test_a_condition_that_is_null_is_a_warning(tmp_path: Path) -> None:
     write_lines(tmp_path / "a.jsonl", [{"text": "x"}, {"text": "y"}])
     null, all_rejected = sample(tmp_path, [{"where": "url NOT LIKE '%forum%'"}]).warnings
-    assert "is null for 2 of 2 documents, which are rejected as where.unknown" in null
+    assert "is null for 2 of 2 documents: rejected as where.unknown" in null
     assert all_rejected.startswith("0 of 2 documents are kept: `where.unknown` rejects 2; ")
     kept = sample(tmp_path, [{"where": {"keep": "url NOT LIKE '%f%'", "unknown": "keep"}}])
     assert (kept.kept, kept.warnings) == (2, ())

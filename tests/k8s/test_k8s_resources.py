@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -166,7 +167,7 @@ def test_a_missing_file_is_reported_with_its_neighbours(tmp_path: Path) -> None:
     write(tmp_path / "cluster.yaml", IMAGE)
     with pytest.raises(ClusterError, match=r"cluster file .*/clutser\.yaml: not found") as caught:
         ClusterFile.load(tmp_path / "clutser.yaml")
-    assert "did you mean 'cluster.yaml'?" in str(caught.value.hint)
+    assert re.search("did you mean '.*/cluster.yaml'", str(caught.value.hint))
 
 
 @pytest.mark.parametrize(

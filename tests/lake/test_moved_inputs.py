@@ -64,7 +64,7 @@ def test_a_copy_is_reported_and_read_once(
     a.unlink()  # the copy has the same rows
     assert folder.run().num_missing == 0
     folder.write("copy.jsonl", C)
-    with pytest.raises(MismatchError, match="1 input files have changed"):
+    with pytest.raises(MismatchError, match="1 input file changed"):
         folder.run()
     folder.run(replace_changed=True)
     folder.check(C)

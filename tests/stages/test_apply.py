@@ -343,7 +343,7 @@ def test_errors_of_a_user_function_name_the_rows():
         StageError, match=r"rows 0 to 1: python \(\S+\) failed at example_filters.py:40: KeyError: "
     ):
         apply(raw(["a", "b"]), [Python(call="example_filters:fails", folder=HERE)])
-    with pytest.raises(StageError, match="rows 0 to 1: .*returned 1 values for a table of 2 rows"):
+    with pytest.raises(StageError, match="rows 0 to 1: .*returned 1 value for a table of 2 rows"):
         apply(raw(["a", "b"]), [Python(call="example_filters:short", folder=HERE)])
     stage = Python(call="example_filters:fails_at_two", folder=HERE, per="document")
     with pytest.raises(

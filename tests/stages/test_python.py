@@ -232,7 +232,7 @@ def test_rejected_documents_have_a_score_if_asked_for():
     [
         ("[True, False, None]", "values of type bool"),
         ("['a', 'b', 'c']", "values of type string"),
-        ("[1.0]", "1 values for a table of 3 rows"),
+        ("[1.0]", "1 value for a table of 3 rows"),
     ],
 )
 def test_results_that_are_not_scores_are_errors(result, message, tmp_path):

@@ -30,7 +30,9 @@ def _names(folder: Path, pattern: str) -> list[str]:
 def test_the_package_exports_every_public_function_and_class() -> None:
     public = [
         name
-        for module in (f"etl.storage.{name}" for name in ("files", "filesystem", "listing", "urls"))
+        for module in (
+            f"etl.storage.{name}" for name in ("files", "filesystem", "list_files", "urls")
+        )
         for name, value in vars(sys.modules[module]).items()
         if getattr(value, "__module__", None) == module and not name.startswith("_")
     ]

@@ -81,8 +81,7 @@ class DaskCluster:
 
     def require_permissions(self) -> None:
         """Raise ClusterError if this account lacks a permission that a run needs."""
-        outside = {} if _has_certificates() else _NEEDS_OUTSIDE
-        self._api.require(_NEEDS | outside)
+        self._api.require(_NEEDS | ({} if _has_certificates() else _NEEDS_OUTSIDE))
 
     def create(self, sizes: Mapping[str, int], *, run: str | None = None) -> None:
         """Create the cluster, or add workers to an existing cluster; ``run`` is the run that will delete it.
