@@ -80,8 +80,8 @@ def apply(
     gives other names, as in ``Source``. Transforms rewrite the text; a rejected row has the text that the
     stage rejected. Rows that have a ``reason``, from ``etl.read`` or an earlier call, stay rejected.
 
-    Raises TableError if there is no text, or if a column would be overwritten, and RecipeError for invalid
-    stages and for those that need a whole lake: deduplication and tokenize.
+    Raises TableError if the data has no text column or a column would be overwritten, and RecipeError for
+    invalid stages and for those that need a whole lake: deduplication and tokenize.
 
     >>> documents = [{"text": "Too short.", "label": 0}, {"text": "Long enough to be kept.", "label": 1}]
     >>> judged = apply(documents, {"length": {"min_words": 4}})

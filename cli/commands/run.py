@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from etl.cli import cost_tables, options, output
-from etl.cli.progress_line import run_lines, show_quarantined
+from etl.cli.run_lines import run_lines, show_quarantined
 from etl.compute.print_listener import duration
 from etl.plural import many
 

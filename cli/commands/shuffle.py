@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from etl.cli import options, output
-from etl.cli.progress_line import run_lines
+from etl.cli.run_lines import run_lines
 from etl.compute.print_listener import duration
 
 if TYPE_CHECKING:

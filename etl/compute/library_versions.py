@@ -33,8 +33,8 @@ _MAX_SHOWN = 3  # differences of a worker
 def library_versions() -> Mapping[str, str]:
     """Return the installed versions of Tokenlake and of the libraries that results depend on."""
     versions = {"unicode": unidata_version}  # defines letters, digits and marks
-    versions.update({name: _version(name) for name in _OF_RESULTS})
-    optional = {name: _version(name) for name in _OPTIONAL}
+    versions.update({name: installed_version(name) for name in _OF_RESULTS})
+    optional = {name: installed_version(name) for name in _OPTIONAL}
     return versions | {name: each for name, each in optional.items() if each != NOT_INSTALLED}
 
 
@@ -46,7 +46,7 @@ def environment_versions() -> Mapping[str, str]:
     code of this package: an installation from sources may differ without another version.
     """
     versions = {"python": ".".join(platform.python_version_tuple()[:2]), **library_versions()}
-    versions.update({name: _version(name) for name in _OF_PICKLES})
+    versions.update({name: installed_version(name) for name in _OF_PICKLES})
     return {**versions, CODE: _digest_of_code()}
 
 
@@ -97,7 +97,8 @@ def hint(different: Mapping[str, tuple[str, str]]) -> str:
     return f"{same}; there: pip install {' '.join(install)}" if install else same
 
 
-def _version(name: str) -> str:
+def installed_version(name: str) -> str:
+    """Return the version of a package, or ``NOT_INSTALLED``."""
     try:
         return version(name)
     except PackageNotFoundError:

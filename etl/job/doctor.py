@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, distribution, version
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Final, TypeVar
 from uuid import uuid4
@@ -18,7 +18,8 @@ from distributed.system import MEMORY_LIMIT
 from packaging.requirements import Requirement
 
 from etl import storage
-from etl.compute.library_versions import environment_versions
+from etl.compute.check_cluster import check_cluster
+from etl.compute.library_versions import NOT_INSTALLED, environment_versions, installed_version
 from etl.compute.worker_count import num_cores
 from etl.errors import StorageError, TokenlakeError
 from etl.kernels import cpu, jit
@@ -97,14 +98,12 @@ def doctor(
     >>> sorted(etl.doctor().kernels)
     ['cached', 'shipped']
     """
-    kernels = jit.find_kernels()
+    kernels, versions = jit.find_kernels(), dict(environment_versions())
     return Diagnosis(
-        tokenlake=_version("tokenlake"),
+        tokenlake=versions.pop("tokenlake"),
         python=platform.python_version(),
         system=platform.platform(),
-        versions={
-            name: each for name, each in environment_versions().items() if name != "tokenlake"
-        },
+        versions=versions,
         extras=_lacking_of_extras(),
         processor=cpu.host(),
         level=cpu.highest_level(),
@@ -119,7 +118,7 @@ def doctor(
         store=None
         if lake is None
         else _attempt(lambda: _check_store(storage.normalize(str(lake)))),
-        cluster=None if cluster is None else _attempt(lambda: _check_cluster(cluster, tls)),
+        cluster=None if cluster is None else _attempt(lambda: check_cluster(cluster, tls)),
     )
 
 
@@ -145,33 +144,29 @@ def _lacking_of_extras() -> dict[str, list[str]]:
             if each.marker is not None
             and each.marker.evaluate({"extra": extra})
             and not each.marker.evaluate({"extra": ""})
-            and not each.specifier.contains(_version(each.name), prereleases=True)
+            and not _is_installed(each)
         ]
         for extra in _EXTRAS
     }
 
 
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "0"
+def _is_installed(requirement: Requirement) -> bool:
+    found = installed_version(requirement.name)
+    return found != NOT_INSTALLED and requirement.specifier.contains(found, prereleases=True)
 
 
 def _check_store(folder: str) -> StoreCheck:
-    """Create a file twice, read it, compare its time with this machine's clock, and delete it.
+    """Try to write, read and refuse a second writer, and compare the store's clock with this machine's.
 
-    Raises StorageError if one of these fails, or if the second writer is not refused.
+    Raises StorageError if one of these fails.
     """
     is_new = storage.is_local(folder) and not Path(storage.local_path(folder)).exists()
     probe = storage.join(folder, f".doctor-{uuid4().hex}")
     started = time.monotonic()
     try:
-        if not storage.create_if_absent(probe, b"first"):
-            raise StorageError("a new file seems to exist already", where=probe)
+        storage.try_conditional_writes(folder)  # a refused writer reads what is there
+        storage.create_if_absent(probe, b"")
         ahead = (store_time(probe) - datetime.now(UTC)).total_seconds()
-        if storage.create_if_absent(probe, b"second") or storage.read_bytes(probe) != b"first":
-            raise StorageError("the store lets a second writer overwrite a file", where=folder)
     finally:
         with suppress(StorageError):
             storage.remove(probe)
@@ -182,9 +177,3 @@ def _check_store(folder: str) -> StoreCheck:
         what = f"the clocks of the store and of this machine differ by {abs(ahead):,.0f} s"
         raise StorageError(what, where=folder, hint="set this machine's clock, as with NTP")
     return StoreCheck(url=folder, seconds=time.monotonic() - started, clock_ahead_seconds=ahead)
-
-
-def _check_cluster(address: str, tls: str | None) -> str:
-    from etl.compute.check_cluster import check_cluster
-
-    return check_cluster(address, tls)

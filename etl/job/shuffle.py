@@ -189,6 +189,7 @@ class _Shuffle:
         )
         splits = list(planned.splits())
         files = run_pass(self._job, split_pass(split), splits)
+        # A shuffle that loses or repeats rows must not be committed: both passes count them.
         _check_rows(tokens.url, sum(file.rows for file in files), planned.rows)
         sort = SortBucket(
             url=shuffled.ledger.url,

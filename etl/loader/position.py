@@ -25,6 +25,7 @@ from etl.loader.state import (
     whole_number,
 )
 from etl.loader.steps import Steps
+from etl.plural import many
 
 
 class Position:
@@ -90,8 +91,8 @@ class Position:
         steps = replace(steps, lanes=epoch.lanes)
         if not steps.count(epoch.num_samples):
             raise LoaderError(
-                f"an epoch has {epoch.num_samples:,} samples, fewer than the {steps.stride:,} of one step "
-                f"of {steps.batch_size:,} on {steps.rank.world_size:,} ranks",
+                f"an epoch has {many(epoch.num_samples, 'sample')}, fewer than the {steps.stride:,} of one "
+                f"step of {steps.batch_size:,} on {steps.rank.world_size:,} ranks",
                 where=self._where,
                 hint="use a smaller batch size, shorter windows, or a larger table",
             )

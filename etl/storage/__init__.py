@@ -15,6 +15,7 @@ from etl.storage.files import (
     read_range,
     remove,
     start_writing,
+    try_conditional_writes,
     write_bytes,
 )
 from etl.storage.filesystem import (
@@ -84,6 +85,7 @@ __all__ = [
     "split_authority",
     "start_writing",
     "store_timeout",
+    "try_conditional_writes",
     "walk_files",
     "write_bytes",
 ]

@@ -236,12 +236,17 @@ def check_conditional_writes(folder: str) -> None:
     """
     folder = normalize(folder)
     if not is_local(folder):
-        _check_conditional_writes(folder)
+        _try_once(folder)
 
 
 @lru_cache(maxsize=64)
-def _check_conditional_writes(folder: str) -> None:
-    uri = join(folder, f".probe-{uuid.uuid4().hex}")
+def _try_once(folder: str) -> None:
+    try_conditional_writes(folder)
+
+
+def try_conditional_writes(folder: str) -> None:
+    """Check as ``check_conditional_writes`` does, also on local disk and in a folder that passed before."""
+    uri = join(normalize(folder), f".probe-{uuid.uuid4().hex}")
     try:
         if create_if_absent(uri, b"first") and create_if_absent(uri, b"second"):
             raise StorageError(

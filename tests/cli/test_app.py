@@ -22,7 +22,7 @@ from etl import storage
 from etl.audit.duplicates.duplicate_report import duplicates
 from etl.cli import options
 from etl.cli.app import COMMANDS, app
-from etl.cli.progress_line import show_quarantined
+from etl.cli.run_lines import show_quarantined
 from etl.compute.certificates import make_certificates
 from etl.compute.listener import Progress
 from etl.compute.print_listener import PrintListener

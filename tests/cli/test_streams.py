@@ -74,7 +74,7 @@ def test_a_lake_that_cannot_be_written_is_found_before_workers_start(
 ) -> None:
     (tmp_path / "recipe.yaml").write_text(made.model_dump_json(exclude_unset=True))
     (tmp_path / "lake").mkdir()
-    (tmp_path / "lake" / "leases").touch()  # in the way of the first file, for any user
+    (tmp_path / "lake" / "leases").touch()  # a file, so that nobody can create files in it
     nowhere = ("--cluster", "tcp://127.0.0.1:1")  # a longer wait, and another error
     result = etl("run", tmp_path / "recipe.yaml", "--lake", tmp_path / "lake", *nowhere)
     assert result.exit_code == 1

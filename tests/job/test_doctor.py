@@ -1,6 +1,7 @@
 """`etl doctor`: this machine, a store that works or does not, and a cluster."""
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,8 @@ def test_the_page_names_what_a_bug_report_needs(tmp_path: Path) -> None:
     found = json.loads(run_etl("doctor", "--json").stdout)
     assert found["versions"]["pyarrow"]
     assert found["extras"]["train"] == []
+    lacks = ["gcsfs"] if find_spec("gcsfs") is None else []
+    assert found["extras"]["gs"] == lacks, "the requirement names no version"
     assert sum(map(len, found["kernels"].values())) + found["missing_kernels"] >= NUM_KERNELS
     assert (found["store"], found["cluster"]) == (None, None)
 

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import etl as library
 from etl.cli.app import app
-from etl.cli.progress_line import JsonLines
+from etl.cli.run_lines import JsonLines
 from etl.compute.kubernetes import cluster_commands, dask_cluster, driver_job
 from etl.compute.kubernetes.cluster_file import ClusterFile
 from etl.compute.listener import Progress
