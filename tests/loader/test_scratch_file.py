@@ -130,7 +130,7 @@ def test_files_are_deleted_as_soon_as_a_pass_ends(tmp_path, batch_format, last):
 
 @pytest.mark.parametrize("is_mixture", [False, True])
 def test_the_units_of_many_lanes_take_little_memory(tmp_path, is_mixture):
-    lanes, unit_tokens = 8, 1 << 16
+    lanes, unit_tokens = 16, 1 << 17
     lake = make_lake(tmp_path, [[[1000] * 4 for _ in range(2 * lanes * unit_tokens // 4000)]])
     shuffle = Shuffle(lanes=lanes, block_tokens=unit_tokens, run_tokens=unit_tokens // 8)
     dataset = TokenDataset(lake, seq_len=1000, shuffle=shuffle, format=Format(pack="best_fit"))
