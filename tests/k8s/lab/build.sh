@@ -61,7 +61,8 @@ build() {
     mkdir -p "$WORK/assets"
     local program
     for program in kube-apiserver kube-controller-manager kube-scheduler; do
-        nice go build -p 2 -ldflags "$flags" -o "$WORK/assets/$program" "./cmd/$program"
+        # Without the code of cloud providers, which no test uses: a seventh less to compile.
+        nice go build -p 2 -tags providerless -ldflags "$flags" -o "$WORK/assets/$program" "./cmd/$program"
     done
     cp "$WORK/root/usr/bin/etcd" "$WORK/assets/"
 }
