@@ -97,7 +97,7 @@ def run_pass(job: ClusterJob, work: ShufflePass[Result], units: Sequence[Any]) -
             text_bytes=progress.text_bytes + 4 * answer.tokens,
             seconds=time.monotonic() - started,
         )
-        job.listener.progress(progress)
+        job.progress(progress)
     return [results[number] for number in range(len(units))]
 
 
