@@ -86,12 +86,10 @@ class _RunValues(Listener):
         self._started = self._committed = time.time()
         self._totals = RunTotals()
         self._steps: dict[TableName, Progress] = {}
-        self._workers = 0
 
     def progress(self, progress: Progress) -> None:
         """Keep the progress of a step."""
         self._steps[progress.step] = progress
-        self._workers = progress.workers
 
     def committed(self, totals: RunTotals) -> None:
         """Keep the totals."""
@@ -117,7 +115,6 @@ class _RunValues(Listener):
             "stage_seconds": _limited(totals.seconds),
             "splits": {key: n for each in steps.values() for key, n in _splits(each).items()},
             "remaining_seconds": {(name,): s for name, s in left.items() if s is not None},
-            "workers": {(): self._workers},
             "running": {(): is_running},
             "started_timestamp_seconds": {(): self._started},
             "last_commit_timestamp_seconds": {(): self._committed},

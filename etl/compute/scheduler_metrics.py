@@ -36,7 +36,6 @@ METRICS: Final[Mapping[str, Metric]] = {
     "stage_seconds": Metric("counter", "Seconds of all workers, as in etl report", ("stage",)),
     "splits": Metric("gauge", "Splits of a step that are done, failed or left", ("step", "state")),
     "remaining_seconds": Metric("gauge", "Estimate for the rest of a step", ("step",)),
-    "workers": Metric("gauge", "Workers when they were last counted"),
     "running": Metric("gauge", "1 during a run, 0 after its end"),
     "started_timestamp_seconds": Metric("gauge", "When the run started"),
     "last_commit_timestamp_seconds": Metric("gauge", "When it last committed, or started"),

@@ -19,10 +19,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from upath import UPath
 
 import etl
+from etl import storage
 from etl.compute import frame_shuffles, run_metrics
 from etl.compute.listener import Progress, RunTotals
 from etl.compute.scheduler_metrics import METRICS, RunMetrics
 from etl.dedup import key_merger, minhash, pairs, paragraphs, similarity
+from etl.errors import ClusterError
 from tests.helpers.listeners import Recorder
 from tests.helpers.near_duplicates import planted, write
 from tests.helpers.ports import free_ports, wait_for_port
@@ -57,7 +59,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Path) -> Iter
         pytest.MonkeyPatch.context() as patch,
         etl.Cluster(workers=2, dashboard="127.0.0.1:0").connect() as client,
     ):
-        patch.setattr(key_merger, "RUNS_PER_LEVEL", 2)
+        patch.setattr(key_merger, "RUNS_PER_LEVEL", 1)
         for module in (pairs, paragraphs):
             patch.setattr(module, "FILES_PER_DUPLICATES_FILE", 2)
         for module in (similarity, minhash):
@@ -75,12 +77,13 @@ def runs(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Path) -> Iter
             totals.clear()
             recipe = a_recipe(source, lake, tiny_tokenizer)
             reports.append(etl.run(recipe, cluster=client, listener=Totals()))
-        for stage in ("dedup_minhash", {"dedup_minhash": {"verify": "estimate"}}):
-            only_similar = a_recipe(source, folder / "similar", tiny_tokenizer, stage)
-            etl.run(only_similar, cluster=client, rebuild=True)
+        stage = {"dedup_minhash": {"verify": "estimate"}}
+        etl.run(a_recipe(source, folder / "similar", tiny_tokenizer, stage), cluster=client)
         metrics = read_metrics(client)
         etl.shuffle(str(lake), cluster=client)
-        yield Runs(recipe.lake, reports, totals, metrics, client.run_on_scheduler(task_names))
+        yield Runs(
+            storage.normalize(lake), reports, totals, metrics, client.run_on_scheduler(task_names)
+        )
 
 
 def a_recipe(source: Path, lake: Path, tokenizer: Path, *dedup: Any) -> etl.Recipe:
@@ -99,9 +102,9 @@ def a_recipe(source: Path, lake: Path, tokenizer: Path, *dedup: Any) -> etl.Reci
 
 def add_files(source: Path, number: int) -> None:
     """Add documents of which some are similar, a file that is cut by bytes, and one that is damaged."""
-    documents = [{**each, "body": f"{each['body']} {'w' * number}"} for each in planted()]
-    write(UPath(source), documents, files=6, first=100 * number)
-    lines = [{"doc_id": f"line {n}", "body": f"{number} {n} " * 60} for n in range(100)]
+    documents = [{**each, "body": f"{each['body']} {'w' * number}"} for each in planted(6)]
+    write(UPath(source), documents, files=3, first=100 * number)
+    lines = [{"doc_id": f"line {n}", "body": f"{number} {n} " * 60} for n in range(50)]
     text = "".join(json.dumps(line) + "\n" for line in lines)
     (source / f"{number}.jsonl").write_text(text)
     if number:
@@ -145,12 +148,14 @@ def table(first: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
+@pytest.mark.slow
 def test_the_page_explains_every_name_of_a_task(runs: Runs) -> None:
     documented = [name for row in table("task") for name in re.findall("`([^`]+)`", row[0])]
     assert len(documented) == len({*documented})
     assert runs.tasks == {*documented}
 
 
+@pytest.mark.slow
 def test_the_metrics_of_a_run_are_those_of_its_report(runs: Runs) -> None:
     report, totals = runs.reports[-1], runs.totals[-1]
     assert report.num_quarantined == 1
@@ -165,7 +170,6 @@ def test_the_metrics_of_a_run_are_those_of_its_report(runs: Runs) -> None:
         "text_bytes_total": report.text_bytes,
         "quarantined_total": report.num_quarantined,
         "running": 0,
-        "workers": 2,
     }
     assert {name: of_run(runs, name) for name in single} == {n: {(): v} for n, v in single.items()}
     seconds = {(cost.name,): cost.seconds for cost in report.costs if cost.seconds}
@@ -187,6 +191,7 @@ def test_the_metrics_of_a_run_are_those_of_its_report(runs: Runs) -> None:
     assert times == sorted(times)
 
 
+@pytest.mark.slow
 def test_the_page_lists_the_metrics_that_a_run_exports(runs: Runs) -> None:
     exported = {name for name in runs.metrics if name.startswith("tokenlake_")}
     total = {"counter": "_total", "gauge": ""}
@@ -208,6 +213,7 @@ def expressions() -> list[str]:
     return [rule["expr"] for rule in rules()] + shown
 
 
+@pytest.mark.slow
 def test_alarms_and_dashboard_use_metrics_that_a_run_exports(runs: Runs) -> None:
     names = {name for text in expressions() for name in re.findall(r"(?:tokenlake|dask)_\w+", text)}
     assert len(names) > 15
@@ -273,6 +279,7 @@ def scheduler_without(module: str, folder: Path) -> Iterator[str]:
             process.wait()
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_cannot_export_metrics_is_noted_once_and_the_run_goes_on(
     make_recipe: MakeRecipe, tmp_path: Path
 ) -> None:
@@ -280,10 +287,18 @@ def test_a_scheduler_that_cannot_export_metrics_is_noted_once_and_the_run_goes_o
         listener = Recorder()
         recipe = make_recipe(tmp_path / "lake")
         assert etl.run(recipe, cluster=address, listener=listener).ok
-    notes = [line for line in listener.lines if line.startswith("metrics ")]
-    assert len(notes) == 1
-    assert "prometheus_client" in notes[0]
-    assert "\n" not in notes[0]
+    (note,) = (line for line in listener.lines if line.startswith("metrics "))
+    assert "prometheus_client" in note
+    assert "\n" not in note
+
+
+@pytest.mark.slow
+def test_a_scheduler_without_the_package_says_so(make_recipe: MakeRecipe, tmp_path: Path) -> None:
+    with (
+        scheduler_without("etl", tmp_path) as address,
+        pytest.raises(ClusterError, match="the scheduler cannot read the tasks"),
+    ):
+        etl.run(make_recipe(tmp_path / "lake"), cluster=address)
 
 
 def test_the_values_of_a_later_run_stay_and_old_lakes_are_forgotten() -> None:
@@ -303,7 +318,7 @@ def test_the_values_of_a_later_run_stay_and_old_lakes_are_forgotten() -> None:
 def test_many_reasons_become_one() -> None:
     values = run_metrics._RunValues()
     values.committed(RunTotals(kept=1, rejected={f"python.{n}": n for n in range(1000)}))
-    values.progress(Progress("documents", 3, 10, failed=1, workers=4))
+    values.progress(Progress("documents", 3, 10, failed=1))
     now = values.now(is_running=True)
     assert len(now["documents"]) == 102
     assert sum(now["documents"].values()) == 1 + sum(range(1000))
