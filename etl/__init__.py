@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from etl.audit.verify.verify import verify
     from etl.compute.certificates import make_certificates
     from etl.compute.cluster import Cluster
-    from etl.compute.listener import Listener, Progress
+    from etl.compute.listener import Listener, Progress, RunTotals
     from etl.compute.print_listener import PrintListener
     from etl.dataframe import read, read_table, write
     from etl.delta.table import Table
@@ -74,6 +74,7 @@ _ORIGINS = {
     "Progress": "etl.compute.listener.Progress",
     "Recipe": "etl.recipe.recipe.Recipe",
     "RunReport": "etl.job.run_report.RunReport",
+    "RunTotals": "etl.compute.listener.RunTotals",
     "ShuffleReport": "etl.job.shuffle.ShuffleReport",
     "ShuffleSettings": "etl.job.shuffle.ShuffleSettings",
     "Source": "etl.sources.Source",
@@ -127,6 +128,7 @@ __all__ = [
     "Progress",
     "Recipe",
     "RunReport",
+    "RunTotals",
     "ShuffleReport",
     "ShuffleSettings",
     "Source",

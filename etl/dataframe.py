@@ -67,7 +67,12 @@ def read_table(lake: str, name: str, version: int | str | None = None) -> dd.Dat
     if not rows:
         return dd.from_pandas(_meta(table.schema), npartitions=1)
     return dd.from_map(
-        _read_data_file, rows, url=table.url, schema=table.schema, meta=_meta(table.schema)
+        _read_data_file,
+        rows,
+        url=table.url,
+        schema=table.schema,
+        meta=_meta(table.schema),
+        label="read_table",
     )
 
 
@@ -108,7 +113,12 @@ def write(
     writer = _WritePartition(url, schema, layout, uuid.uuid4().hex)
     meta = pd.DataFrame({"result": pd.Series(dtype=object)})
     with dask.config.set({"dataframe.convert-string": False}):
-        written = frame.map_partitions(writer, meta=meta, enforce_metadata=False)
+        written = frame.map_partitions(
+            writer,
+            meta=meta,
+            enforce_metadata=False,
+            token="write_table",  # noqa: S106 - the name of the tasks
+        )
         data_files = list(chain.from_iterable(dask.compute(*written.to_delayed())))
     table = Table.open(url) if Table.exists(url) else Table.create(url, schema, layout)
     return table.commit(

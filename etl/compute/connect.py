@@ -27,6 +27,7 @@ from etl.compute.worker_settings import DASK_SETTINGS
 from etl.errors import ClusterError, nearest_names
 
 _TIMEOUT = "15s"  # for connecting to a scheduler
+_UNREADABLE = "Error during deserialization of the task graph"  # raised by Dask
 
 
 class ClusterType(Protocol):
@@ -159,6 +160,12 @@ def raise_if_scheduler_lost(client: Client) -> Iterator[None]:
     try:
         yield
     except (CancelledError, ClosedClientError, OSError, RuntimeError) as error:
+        if _UNREADABLE in str(error):
+            raise ClusterError(
+                "the scheduler cannot read the tasks: it has another version of Tokenlake, or none",
+                where=client.scheduler.address if client.scheduler is not None else None,
+                hint="start the scheduler, too, in an environment with this version of Tokenlake",
+            ) from error
         is_of_dask = isinstance(error, CancelledError | ClosedClientError | CommClosedError)
         if not is_of_dask and client.status == "running":
             raise  # an error of a file or a stage

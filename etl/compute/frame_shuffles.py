@@ -1,11 +1,17 @@
 """Shuffles of numeric frames by value or by range, and the number of partitions and tasks for them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 import dask.dataframe as dd
 import numpy as np
+import pandas as pd
+from dask.dataframe.dask_expr import new_collection
+from dask.dataframe.dask_expr._shuffle import P2PShuffle
 from numpy.typing import NDArray
+
+from etl.compute.frame_tasks import map_frames
 
 ROWS_PER_PARTITION: Final = 4_000_000
 """Keys in a partition: 160 MB that a worker thread holds at a time, and as much again for its work."""
@@ -24,7 +30,9 @@ def shuffle_by_value(frame: dd.DataFrame, column: str, partitions: int) -> dd.Da
     """Return the frame with equal values of a column in the same partition."""
     if partitions == 1:
         return frame.repartition(npartitions=1)
-    return frame.shuffle(column, npartitions=partitions)
+    return _exchange(
+        frame, partial(_number_by_value, column=column, partitions=partitions), partitions
+    )
 
 
 def task_batches(files: NDArray[np.int64], keys: NDArray[np.int64]) -> list[NDArray[np.int64]]:
@@ -55,9 +63,13 @@ def shuffle_by_range(frame: dd.DataFrame, column: str, partitions: int) -> dd.Da
     """
     if partitions == 1:
         return frame.repartition(npartitions=1)
-    return frame.assign(range=range_of(frame[column], partitions)).shuffle(
-        "range", npartitions=partitions
+    ranged = map_frames(
+        "p2p.ranges",
+        partial(_with_ranges, column=column, partitions=partitions),
+        frame,
+        meta=frame._meta.assign(range=pd.Series(dtype="int64")),
     )
+    return shuffle_by_value(ranged, "range", partitions)
 
 
 def range_of(values: Any, partitions: int) -> Any:
@@ -71,9 +83,36 @@ def split_at(frame: dd.DataFrame, column: str, starts: Sequence[int]) -> dd.Data
     """Return the frame with the values of a column from each start to the next in one partition.
 
     ``starts`` are ascending; the first partition has all lower values, too. A frame of one partition stays
-    as it is: ``map_partitions`` passes it to all tasks.
+    as it is: ``map_frames`` passes it to all tasks.
     """
     if frame.npartitions == 1 or len(starts) == 1:
         return frame.repartition(npartitions=1)
-    divisions = [-(2**63), *starts[1:], 2**63 - 1]
-    return frame.set_index(column, drop=False, divisions=divisions).clear_divisions()
+    number = partial(_number_by_start, column=column, starts=np.array(starts[1:]))
+    return _exchange(frame, number, len(starts))
+
+
+def _exchange(
+    frame: dd.DataFrame, number: Callable[[pd.DataFrame], pd.DataFrame], partitions: int
+) -> dd.DataFrame:
+    """Return the frame with each row in the partition that ``number`` writes to the column ``_partitions``.
+
+    ``DataFrame.shuffle`` would add tasks to number and to project the rows, whose names it does not let us
+    choose.
+    """
+    meta = frame._meta.assign(_partitions=pd.Series(dtype="int64"))
+    numbered = map_frames("p2p.numbers", number, frame, meta=meta)
+    return new_collection(P2PShuffle(numbered.expr, "_partitions", partitions))
+
+
+def _with_ranges(frame: pd.DataFrame, *, column: str, partitions: int) -> pd.DataFrame:
+    return frame.assign(range=range_of(frame[column], partitions))
+
+
+def _number_by_value(frame: pd.DataFrame, *, column: str, partitions: int) -> pd.DataFrame:
+    return frame.assign(_partitions=frame[column] % partitions)
+
+
+def _number_by_start(
+    frame: pd.DataFrame, *, column: str, starts: NDArray[np.int64]
+) -> pd.DataFrame:
+    return frame.assign(_partitions=np.searchsorted(starts, frame[column], side="right"))

@@ -1,6 +1,7 @@
-"""`Listener`: what follows a run, a shuffle or the start of a cluster; and the `Progress` of a step."""
+"""`Listener`: what follows a run, a shuffle or the start of a cluster; `Progress` and `RunTotals` for it."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -69,6 +70,27 @@ class Progress:
         return (self.working_seconds if busy is None else busy / at_once) / done * (total - done)
 
 
+@dataclass(frozen=True, kw_only=True)
+class RunTotals:
+    """What a run has committed so far.
+
+    ``rejected`` documents are counted by rule, bytes that were read and data files that were written by
+    table. ``duplicates`` are kept documents that a deduplication stage drops. ``seconds`` are those of all
+    workers, by the parts of the work that ``etl report`` lists. ``quarantined`` units could not be read.
+    """
+
+    kept: int = 0
+    rejected: Mapping[str, int] = field(default_factory=dict)
+    duplicates: int = 0
+    tokens: int = 0
+    text_bytes: int = 0
+    read_bytes: Mapping["TableName", int] = field(default_factory=dict)
+    stored_bytes: Mapping["TableName", int] = field(default_factory=dict)
+    commits: Mapping["TableName", int] = field(default_factory=dict)
+    quarantined: int = 0
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+
 class Listener:
     """Follows a run, a shuffle, the start of a cluster or the compilation of kernels.
 
@@ -99,6 +121,9 @@ class Listener:
 
     def progress(self, progress: Progress) -> None:
         """Follow a step: called after each unit of work, and twice a second while workers run long ones."""
+
+    def committed(self, totals: RunTotals) -> None:
+        """Follow the commits of a run: called after each, with the totals of the run, and at its end."""
 
     def compiling(self, name: str, number: int, total: int) -> None:
         """Follow the compilation of all kernels, of which this is the next one; by default a status."""

@@ -20,7 +20,7 @@ probability if the order of preference is random (Fischer and Noever, SODA 2018,
 every document in the worst case. Such a chain fails the run only if it leaves too many pairs for one task.
 """
 
-from typing import Any, Final
+from typing import Final
 
 import dask.dataframe as dd
 import numpy as np
@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from etl.compute.dask_tasks import compute_frame
 from etl.compute.frame_shuffles import MAX_TASKS, partitions_for, shuffle_by_value
+from etl.compute.frame_tasks import map_frames
 from etl.dedup.similarity import SIMILAR_PAIRS, bucket_of, empty_pairs
 from etl.errors import StageError
 from etl.kernels.hashing import independent_set
@@ -40,11 +41,12 @@ MAX_ROUNDS: Final = 100
 """Chosen here: about three times log2 of a billion documents."""
 
 _MAX_HOMES = MAX_TASKS // 8  # Dask's scheduler keeps four tasks of each for every round
-_LABEL = "dedup_minhash-keepers"
+_TASK = "dedup_minhash.keepers"
 _OPEN = SIMILAR_PAIRS.assign(stays=pd.Series(dtype="bool"))  # stays: the better document does
 _MARKED = _OPEN.assign(is_open=pd.Series(dtype="bool"))
 _QUESTION = empty_pairs(document="int64", asker="int64", bucket="int64")
 _ANSWER = empty_pairs(document="int64", stays="bool", bucket="int64")
+_COUNT = empty_pairs(pairs="int64")
 _CHOSEN = empty_pairs(document="int64", keeper="int64", similarity="float64", is_estimate="bool")
 
 
@@ -60,30 +62,30 @@ def choose_keepers(client: Client, similar: dd.DataFrame) -> dd.DataFrame:
         return _choose_in_one_task(similar)
     # The pairs are counted, and then read again in each round, so they must not be computed twice.
     pairs = client.persist(similar)
-    num_open, rounds = _count(client, pairs["worse"].count()), 0
+    num_open, rounds = _count(client, pairs), 0
     partitions = _partitions_for(num_open)
     if partitions == 1:
         return _choose_in_one_task(pairs)
     # From here on, pairs stay in their home partitions: each round moves only questions and answers.
-    pairs = pairs.map_partitions(_at_home, meta=_OPEN)
+    pairs = map_frames(_TASK, _at_home, pairs, meta=_OPEN)
     pairs = shuffle_by_value(pairs, "bucket", min(partitions, _MAX_HOMES))
     while _partitions_for(num_open) > 1:
         if rounds == MAX_ROUNDS:
             raise StageError(
                 f"{num_open:,} pairs of similar documents are undecided after {many(rounds, 'round')}: "
                 "more than one task decides",
-                where=_LABEL,
+                where=_TASK,
                 hint="the lake has long chains of similar documents: raise min_similarity of dedup_minhash",
             )
-        marked = _round(pairs).map_partitions(mark_open, meta=_MARKED)
+        marked = map_frames(_TASK, mark_open, _round(pairs), meta=_MARKED)
         pairs = client.persist(marked)  # releases the previous frame
-        num_open, rounds = _count(client, pairs["is_open"].sum()), rounds + 1
+        num_open, rounds = _count(client, pairs), rounds + 1
     if not num_open:
-        return pairs.map_partitions(_as_chosen, meta=_CHOSEN)
+        return map_frames(_TASK, _as_chosen, pairs, meta=_CHOSEN)
     # The open pairs fit in one task, once another round has asked for the states that they depend on.
     pairs = client.persist(_round(pairs))
-    settled = pairs[~pairs["is_open"]].map_partitions(_as_chosen, meta=_CHOSEN)
-    return dd.concat([settled, _choose_in_one_task(pairs[pairs["is_open"]])])
+    settled = map_frames(_TASK, _settled, pairs, meta=_CHOSEN)
+    return dd.concat([settled, _choose_in_one_task(map_frames(_TASK, _open, pairs, meta=_MARKED))])
 
 
 def _partitions_for(pairs: int) -> int:
@@ -91,7 +93,7 @@ def _partitions_for(pairs: int) -> int:
 
 
 def _choose_in_one_task(pairs: dd.DataFrame) -> dd.DataFrame:
-    return pairs.repartition(npartitions=1).map_partitions(choose_among, meta=_CHOSEN)
+    return map_frames(_TASK, choose_among, pairs.repartition(npartitions=1), meta=_CHOSEN)
 
 
 def choose_among(pairs: pd.DataFrame) -> pd.DataFrame:
@@ -118,16 +120,29 @@ def mark_open(pairs: pd.DataFrame) -> pd.DataFrame:
 def _round(pairs: dd.DataFrame) -> dd.DataFrame:
     """Return the pairs that still count after one more round, in their home partitions."""
     partitions = pairs.npartitions
-    asked = shuffle_by_value(pairs.map_partitions(questions, meta=_QUESTION), "bucket", partitions)
-    answered = dd.map_partitions(answers, pairs, asked, meta=_ANSWER, align_dataframes=False)
+    asked = map_frames(_TASK, questions, pairs, meta=_QUESTION)
+    asked = shuffle_by_value(asked, "bucket", partitions)
+    answered = map_frames(_TASK, answers, pairs, asked, meta=_ANSWER)
     answered = shuffle_by_value(answered, "bucket", partitions)
-    return dd.map_partitions(
-        drop_settled_pairs, pairs, answered, meta=pairs._meta, align_dataframes=False
-    )
+    return map_frames(_TASK, drop_settled_pairs, pairs, answered, meta=pairs._meta)
 
 
-def _count(client: Client, number: Any) -> int:
-    return int(compute_frame(client, number, label=_LABEL))
+def _count(client: Client, pairs: dd.DataFrame) -> int:
+    """Return the number of pairs, or of the open ones if they are marked."""
+    counts = map_frames(_TASK, _count_open, pairs, meta=_COUNT)
+    return int(compute_frame(client, counts, label=_TASK)["pairs"].sum())
+
+
+def _count_open(pairs: pd.DataFrame) -> pd.DataFrame:
+    return pd.DataFrame({"pairs": [len(_open(pairs) if "is_open" in pairs else pairs)]})
+
+
+def _open(pairs: pd.DataFrame) -> pd.DataFrame:
+    return pairs[pairs["is_open"]]
+
+
+def _settled(pairs: pd.DataFrame) -> pd.DataFrame:
+    return _as_chosen(pairs[~pairs["is_open"]])
 
 
 def _at_home(pairs: pd.DataFrame) -> pd.DataFrame:

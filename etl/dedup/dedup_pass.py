@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol, Self
 
 import dask.dataframe as dd
@@ -11,6 +12,7 @@ from distributed import Client
 from numpy.typing import NDArray
 
 from etl.compute.frame_shuffles import split_at
+from etl.compute.frame_tasks import map_frames
 from etl.dedup.document_reader import DocumentReader
 from etl.dedup.numbered_files import ROW_BITS
 from etl.dedup.pairs import PairWriter, join_pairs
@@ -61,10 +63,9 @@ class PassResult:
         if self.pairs is None or not file_parts:
             return frame
         starts = [int(part[0]) << ROW_BITS for part in file_parts]
-        dropped = split_at(self.pairs[["document"]], "document", starts)
-        return dd.map_partitions(
-            _without, frame, dropped, column, meta=frame._meta, align_dataframes=False
-        )
+        dropped = split_at(self.pairs, "document", starts)
+        without = partial(_without, column=column)
+        return map_frames("duplicates.leave_out", without, frame, dropped, meta=frame._meta)
 
     def join(self, pairs: dd.DataFrame) -> Self:
         """Return the result with the pairs of another pass, which left out the dropped documents."""
@@ -92,5 +93,5 @@ class DedupPass(Protocol):
         ...
 
 
-def _without(frame: pd.DataFrame, dropped: pd.DataFrame, column: str) -> pd.DataFrame:
+def _without(frame: pd.DataFrame, dropped: pd.DataFrame, *, column: str) -> pd.DataFrame:
     return frame[~among(frame[column].to_numpy(), dropped["document"].to_numpy())]

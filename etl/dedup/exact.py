@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from etl import schemas
 from etl.compute.frame_shuffles import partitions_for, shuffle_by_range, task_batches
+from etl.compute.frame_tasks import map_frames
 from etl.dedup.dedup_pass import PassInput, PassResult
 from etl.dedup.document_reader import DocumentReader
 from etl.dedup.key_lookup import StoredKeys, halves
@@ -42,6 +43,7 @@ def pair_equal(inputs: PassInput, earlier: PassResult, *, kind: str) -> dd.DataF
 
     Documents that earlier passes drop are left out.
     """
+    task = "dedup_exact" if kind == "exact" else "dedup_minhash"
     stored = StoredKeys.of(inputs.keys, inputs.files, "exact")
     numbers, rows = inputs.files.chosen(lambda f: "exact" in f.kinds and "exact" not in f.keyed)
     file_parts = task_batches(numbers, rows)
@@ -49,12 +51,12 @@ def pair_equal(inputs: PassInput, earlier: PassResult, *, kind: str) -> dd.DataF
         file_parts,
         read=partial(_read_hashes, reader=inputs.reader),
         meta=HASHES,
-        label="dedup_exact-hashes",
+        label=f"{task}.hashes",
     )
     hashes = earlier.leave_out(hashes, file_parts, "document")
     hashes = shuffle_by_range(hashes, "low", partitions_for(int(rows.sum()), stored.rows))
     pair = PairEqual(stored, inputs.settled, schemas.WHOLE.index(kind))
-    return hashes.map_partitions(pair, meta=PAIRS)
+    return map_frames(f"{task}.equal", pair, hashes, meta=PAIRS)
 
 
 def _read_hashes(file: NumberedFile, *, reader: DocumentReader) -> pd.DataFrame:

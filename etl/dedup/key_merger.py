@@ -92,7 +92,7 @@ def _merge(client: Client, ledger: Ledger, files: Sequence[KeyFile]) -> Rewrite:
     ranges = [(int(low), int(high) - 1) for low, high in pairwise(bounds)]
     task = _MergeRange(ledger.url, name, tuple(files))
     data_files: list[DataFile] = []
-    with closing(map_unordered(client, task, ranges, label="keys-merge")) as answers:
+    with closing(map_unordered(client, task, ranges, label="keys.merge")) as answers:
         for _, answer in answers:
             if isinstance(answer, BaseException):
                 raise to_tokenlake_error(answer, "keys") from answer

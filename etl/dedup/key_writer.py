@@ -21,6 +21,7 @@ from etl import schemas
 from etl.compact_collections import SpilledList
 from etl.compute.dask_tasks import compute_frame
 from etl.compute.frame_shuffles import partitions_for, shuffle_by_range, task_batches
+from etl.compute.frame_tasks import map_frames
 from etl.dedup.document_reader import DocumentReader
 from etl.dedup.key_lookup import (
     EMPTY_KEYS,
@@ -131,7 +132,7 @@ def write_keys(
             task_batches(numbers, rows * source.per_document),
             read=partial(_read_keys, source=source),
             meta=_KEYS,
-            label="keys-read",
+            label="keys.read",
         )
         stored_units = StoredKeys.of(stored, numbered, "cut")
         partitions = partitions_for(source.per_document * int(rows.sum()), stored_units.rows)
@@ -139,7 +140,7 @@ def write_keys(
         ids = np.fromiter(map(file_id, paths), np.int64, len(numbers))
         write = _Write(url, name, numbers, ids, stored_units)
         keys = shuffle_by_range(keys, "key", partitions)
-        results = keys.map_partitions(write, meta=_RESULT)
+        results = map_frames("keys.write", write, keys, meta=_RESULT)
         written = compute_frame(client, results, label="keys")
     return [DataFile(**data_file) for text in written["result"] for data_file in json.loads(text)]
 

@@ -18,6 +18,7 @@ may not be the best of the first time.
 
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from typing import NamedTuple, Self
 
 import dask.dataframe as dd
@@ -34,6 +35,7 @@ from etl.compute.frame_shuffles import (
     shuffle_by_value,
     task_batches,
 )
+from etl.compute.frame_tasks import map_frames
 from etl.dedup.choose_keepers import choose_keepers
 from etl.dedup.dedup_pass import PassInput, PassResult
 from etl.dedup.document_reader import DocumentReader
@@ -41,6 +43,7 @@ from etl.dedup.exact import pair_equal
 from etl.dedup.integer_ranges import concatenate_ranges
 from etl.dedup.key_lookup import StoredKeys, keys_of_bands
 from etl.dedup.numbered_files import NumberedFile, address, file_of
+from etl.dedup.pairs import PAIRS
 from etl.dedup.similarity import (
     ENDS,
     ESTIMATED_PAIRS,
@@ -73,7 +76,8 @@ def find_similar(inputs: PassInput, stage: DedupMinhash, earlier: PassResult) ->
         equal = pair_equal(inputs, earlier, kind="near")
         earlier = earlier.join(equal).hold(inputs.client)
     chosen = choose_keepers(inputs.client, _similar_pairs(inputs, stage, earlier))
-    return earlier.join(chosen.assign(kind=schemas.WHOLE.index("near")))
+    as_pairs = partial(pd.DataFrame.assign, kind=schemas.WHOLE.index("near"))
+    return earlier.join(map_frames("dedup_minhash.keepers", as_pairs, chosen, meta=PAIRS))
 
 
 def _similar_pairs(inputs: PassInput, stage: DedupMinhash, earlier: PassResult) -> dd.DataFrame:
@@ -89,12 +93,12 @@ def _similar_pairs(inputs: PassInput, stage: DedupMinhash, earlier: PassResult) 
         file_parts,
         read=partial(_read_bands, reader=inputs.reader, stage=stage),
         meta=_BANDS,
-        label="dedup_minhash-bands",
+        label="dedup_minhash.bands",
     )
     bands = earlier.leave_out(bands, file_parts, "address")
-    pairs = shuffle_by_range(bands, "key", partitions).map_partitions(
-        _PairCandidates(stored, inputs.settled), meta=_COMPARED
-    )
+    bands = shuffle_by_range(bands, "key", partitions)
+    candidates = _PairCandidates(stored, inputs.settled)
+    pairs = map_frames("dedup_minhash.pairs", candidates, bands, meta=_COMPARED)
     # Pairs are compared where the data files of their documents are read: buckets of neighbouring files,
     # several tasks for each.
     many = min(4 * partitions, 1 + len(inputs.files) // FILES_PER_BUCKET, MAX_TASKS)
@@ -103,18 +107,18 @@ def _similar_pairs(inputs: PassInput, stage: DedupMinhash, earlier: PassResult) 
     check = SimilarityCheck(inputs.files, inputs.reader, stage, parts, has_all=buckets == 1)
     # A pair visits the bucket of the better document, whose signature it takes along, and then the
     # bucket of the worse one, where the two are compared.
-    signed = shuffle_by_value(pairs, "bucket", buckets).map_partitions(
-        check.sign, meta=check.meta()
-    )
-    estimated = shuffle_by_value(signed, "bucket", buckets).map_partitions(
-        check.estimate, meta=ESTIMATED_PAIRS
-    )
+    pairs = shuffle_by_value(pairs, "bucket", buckets)
+    signed = map_frames("dedup_minhash.sign", check.sign, pairs, meta=check.meta())
+    signed = shuffle_by_value(signed, "bucket", buckets)
+    estimated = map_frames("dedup_minhash.estimate", check.estimate, signed, meta=ESTIMATED_PAIRS)
     if stage.verify == "estimate":
-        return estimated[list(SIMILAR_PAIRS.columns)]
+        similar = itemgetter([*SIMILAR_PAIRS.columns])
+        return map_frames("dedup_minhash.estimate", similar, estimated, meta=SIMILAR_PAIRS)
+    compare = [partial(check.compare_texts, part=part) for part in range(parts)]
     compared = dd.concat(
         [
-            estimated.map_partitions(check.compare_texts, part, meta=SIMILAR_PAIRS)
-            for part in range(parts)
+            map_frames("dedup_minhash.compare", each, estimated, meta=SIMILAR_PAIRS)
+            for each in compare
         ]
     )
     return compared.repartition(npartitions=1) if buckets == 1 else compared

@@ -14,6 +14,7 @@ from distributed import Client
 from etl import schemas
 from etl.compute.dask_tasks import compute_frame
 from etl.compute.frame_shuffles import shuffle_by_value
+from etl.compute.frame_tasks import map_frames
 from etl.dedup.document_reader import DocumentReader
 from etl.dedup.numbered_files import FILES_PER_DUPLICATES_FILE, NumberedFile, file_of, row_of
 from etl.dedup.stored_file_list import StoredFileList
@@ -42,9 +43,7 @@ def join_pairs(earlier: dd.DataFrame, later: dd.DataFrame) -> dd.DataFrame:
     partitions = max(earlier.npartitions, later.npartitions)
     earlier = shuffle_by_value(earlier, "keeper", partitions)
     later = shuffle_by_value(later, "document", partitions)
-    return dd.map_partitions(
-        replace_dropped_keepers, earlier, later, meta=PAIRS, align_dataframes=False
-    )
+    return map_frames("duplicates.join", replace_dropped_keepers, earlier, later, meta=PAIRS)
 
 
 def replace_dropped_keepers(earlier: pd.DataFrame, later: pd.DataFrame) -> pd.DataFrame:
@@ -69,11 +68,10 @@ class PairWriter:
     def write(self, client: Client, pairs: dd.DataFrame) -> list[DataFile]:
         """Write all pairs on the workers and return the new data files."""
         groups = 1 + len(self.files) // FILES_PER_DUPLICATES_FILE
-        pairs = pairs.map_partitions(_with_buckets, meta=_BUCKETS)
+        pairs = map_frames("duplicates.buckets", _with_buckets, pairs, meta=_BUCKETS)
         pairs = shuffle_by_value(pairs, "bucket", min(pairs.npartitions, groups))
-        written = compute_frame(
-            client, pairs.map_partitions(self, meta=_WRITTEN), label="duplicates-write"
-        )
+        results = map_frames("duplicates.write", self, pairs, meta=_WRITTEN)
+        written = compute_frame(client, results, label="duplicates")
         return [DataFile(**fields) for text in written["data_files"] for fields in json.loads(text)]
 
     def __call__(self, pairs: pd.DataFrame) -> pd.DataFrame:

@@ -21,6 +21,7 @@ Text is not read.
 import json
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from operator import itemgetter
 from typing import Any, Final, NamedTuple, Self
 
 import dask.dataframe as dd
@@ -41,6 +42,7 @@ from etl.compute.frame_shuffles import (
     shuffle_by_value,
     task_batches,
 )
+from etl.compute.frame_tasks import map_frames
 from etl.dedup.dedup_pass import PassInput, PassResult
 from etl.dedup.document_reader import DocumentReader
 from etl.dedup.key_lookup import SHORT_CHECK, StoredKeys, units_of
@@ -68,7 +70,9 @@ _REPEATS = _empty("document", "ordinal", "keeper", "bucket")
 _COUNT = _empty("units")
 _UNITS_PER_ROW: Final = 16  # of a typical web page; only decides how many data files a task reads
 _WRITTEN = pd.DataFrame({name: pd.Series(dtype=object) for name in ("data_files", "short")})
+_FILES = _WRITTEN[["data_files"]]  # the driver needs no more
 _SHORT = _empty("document")
+_WRITE = "dedup_paragraphs.write"
 _QUESTIONS = _empty("document", "range", "bucket")
 _ANSWERS = _empty("document", "range")
 
@@ -94,12 +98,13 @@ def find_repeated_passages(
     units = client.persist(_shared_units(inputs, earlier))
     earlier = earlier.write(inputs)
     write = _WriteRows(inputs.files, inputs.reader, stage, inputs.name, schemas.SHORT)
-    written = client.persist(_repeats(units, inputs.files).map_partitions(write, meta=_WRITTEN))
-    short = written.map_partitions(_short_documents, meta=_SHORT)
-    cut = _repeats(_leave_out_short(units, short), inputs.files).map_partitions(
-        replace(write, kind=schemas.CUT), meta=_WRITTEN
-    )
-    data_files = (*_data_files(client, written), *_data_files(client, cut))
+    repeats = _repeats(units, inputs.files)
+    written = client.persist(map_frames(_WRITE, write, repeats, meta=_WRITTEN))
+    short = map_frames("dedup_paragraphs.short", _short_documents, written, meta=_SHORT)
+    repeats = _repeats(_leave_out_short(units, short), inputs.files)
+    cut = map_frames(_WRITE, replace(write, kind=schemas.CUT), repeats, meta=_WRITTEN)
+    files = map_frames(_WRITE, itemgetter([*_FILES.columns]), written, meta=_FILES)
+    data_files = (*_data_files(client, files), *_data_files(client, cut))
     return replace(earlier, data_files=(*earlier.data_files, *data_files))
 
 
@@ -113,18 +118,21 @@ def _shared_units(inputs: PassInput, earlier: PassResult) -> dd.DataFrame:
     numbers, rows = files.chosen(lambda f: "cut" in f.kinds and "cut" not in f.keyed)
     file_parts = task_batches(numbers, rows * _UNITS_PER_ROW)
     counts = files.frame(
-        file_parts, read=partial(_count_units, reader=reader), meta=_COUNT, label="units-count"
+        file_parts,
+        read=partial(_count_units, reader=reader),
+        meta=_COUNT,
+        label="dedup_paragraphs.count",
     )
-    num_units = int(compute_frame(client, counts["units"].sum(), label="dedup_paragraphs"))
+    num_units = int(compute_frame(client, counts, label="dedup_paragraphs")["units"].sum())
     units = files.frame(
         file_parts,
         read=partial(_read_units, reader=reader),
         meta=_UNITS,
-        label="dedup_paragraphs-units",
+        label="dedup_paragraphs.units",
     )
     units = earlier.leave_out(units, file_parts, "document")
     units = shuffle_by_range(units, "hash", partitions_for(num_units, stored.rows))
-    return units.map_partitions(_ShareUnits(stored), meta=_UNITS)
+    return map_frames("dedup_paragraphs.shared", _ShareUnits(stored), units, meta=_UNITS)
 
 
 def _count_units(file: NumberedFile, *, reader: DocumentReader) -> pd.DataFrame:
@@ -182,13 +190,13 @@ def _leave_out_short(units: dd.DataFrame, short: dd.DataFrame) -> dd.DataFrame:
     """
     if units.npartitions > 1 and short.npartitions > 1:
         ask = partial(questions, partitions=units.npartitions)
-        asked = units.map_partitions(ask, meta=_QUESTIONS)
+        asked = map_frames("dedup_paragraphs.short", ask, units, meta=_QUESTIONS)
         asked = shuffle_by_value(asked, "bucket", short.npartitions)
-        answered = dd.map_partitions(answers, short, asked, meta=_ANSWERS, align_dataframes=False)
+        answered = map_frames("dedup_paragraphs.short", answers, short, asked, meta=_ANSWERS)
         short = shuffle_by_value(answered, "range", units.npartitions)
     else:
         short = short.repartition(npartitions=1)  # all partitions of units get it
-    return dd.map_partitions(without_short, units, short, meta=_UNITS, align_dataframes=False)
+    return map_frames("dedup_paragraphs.short", without_short, units, short, meta=_UNITS)
 
 
 def questions(units: pd.DataFrame, *, partitions: int) -> pd.DataFrame:
@@ -214,7 +222,7 @@ def without_short(units: pd.DataFrame, short: pd.DataFrame) -> pd.DataFrame:
 
 def _repeats(units: dd.DataFrame, files: StoredFileList) -> dd.DataFrame:
     """Return the repeats among units, with neighbouring data files in the same partition."""
-    repeats = units.map_partitions(repeats_of, meta=_REPEATS)
+    repeats = map_frames("dedup_paragraphs.repeats", repeats_of, units, meta=_REPEATS)
     groups = 1 + len(files) // FILES_PER_DUPLICATES_FILE
     return shuffle_by_value(repeats, "bucket", min(repeats.npartitions, groups))
 
@@ -237,7 +245,7 @@ def repeats_of(units: pd.DataFrame) -> pd.DataFrame:
 
 def _data_files(client: Client, written: dd.DataFrame) -> list[DataFile]:
     """Return the data files that ``_WriteRows`` has written."""
-    results = compute_frame(client, written[["data_files"]], label="dedup_paragraphs")
+    results = compute_frame(client, written, label="dedup_paragraphs")
     return [DataFile(**fields) for text in results["data_files"] for fields in json.loads(text)]
 
 

@@ -8,7 +8,8 @@ from distributed import Client
 
 from etl.compute.cluster import Cluster, connect
 from etl.compute.connect import raise_if_scheduler_lost
-from etl.compute.listener import Listener
+from etl.compute.listener import Listener, Progress, RunTotals
+from etl.compute.run_metrics import exported_metrics
 from etl.compute.unit_time_limit import TIME_LIMIT
 from etl.compute.worker_versions import WorkerVersions
 from etl.lake.jobs import Job, JobIdentity, hold_job
@@ -21,8 +22,19 @@ class ClusterJob(Job):
 
     client: Client
     listener: Listener
+    metrics: Listener  # exports what it gets to Prometheus
     time_limit: float  # seconds per unit of work
     versions: tuple[tuple[str, str], ...]  # of the workers; empty if this process is the worker
+
+    def progress(self, progress: Progress) -> None:
+        """Report the progress of a step."""
+        self.metrics.progress(progress)
+        self.listener.progress(progress)
+
+    def committed(self, totals: RunTotals) -> None:
+        """Report what the job has committed."""
+        self.metrics.committed(totals)
+        self.listener.committed(totals)
 
 
 @contextmanager
@@ -45,6 +57,7 @@ def hold_cluster_job(
         hold_job(identity, state) as job,
         connect(cluster, num_bytes, listener) as client,
         raise_if_scheduler_lost(client),
+        exported_metrics(client, identity.lake, identity.kind, listener) as metrics,
     ):
         versions = WorkerVersions(client)
         versions.check()
@@ -54,6 +67,7 @@ def hold_cluster_job(
             checks=(versions.check,),
             client=client,
             listener=listener,
+            metrics=metrics,
             time_limit=time_limit,
             versions=versions.expected,
         )

@@ -79,7 +79,7 @@ def _deduplicate(run: RunContext) -> None:
             )
         except ConflictError:  # another run committed first: start over from its decisions
             continue
-        run.commits.tally.add_commit("duplicates", entries, counts)
+        run.commits.count("duplicates", entries, counts)
         run.commits.tally.add_cut(num_cut)
         progress = Progress(
             "duplicates",

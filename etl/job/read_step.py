@@ -42,7 +42,7 @@ def read_splits(run: RunContext) -> None:
         arguments=arguments(),
         count=len(todo),
         num_bytes=sum(split.bytes for split in todo),
-        label="-".join(stage.kind for stage in run.recipe.documents_stages) or "read",
+        label="read",
     )
     for finished in batch_for_commits(run_units(run, work)):
         splits = {unit.key: unit.unit for unit in finished}
@@ -96,7 +96,7 @@ def _count_records(run: RunContext) -> tuple["_FirstRows", set[str]]:
     failed: set[str] = set()
     units = ((split, index) for index, split in enumerate(uncounted))
     for (split, index), answer in map_unordered(
-        run.job.client, _count, units, label="count-records", time_limit=run.job.time_limit
+        run.job.client, _count, units, label="count_records", time_limit=run.job.time_limit
     ):
         if isinstance(answer, BaseException):  # later splits of the file have no row numbers
             failed.add(split.uri)

@@ -9,9 +9,9 @@ from etl.compute.worker_usage import UsageMeter
 from etl.dedup.reference_lakes import ReferenceLake
 from etl.delta.table import Table
 from etl.errors import error_line
+from etl.job.cluster_job import ClusterJob
 from etl.job.run_identity import RunIdentity
 from etl.job.tally import Tally, num_bytes
-from etl.lake.jobs import Job
 from etl.lake.keys_table import KeysTable
 from etl.lake.known_files import HeldFiles
 from etl.lake.ledger import Describe, Drop, Ledger
@@ -30,7 +30,7 @@ class RunCommits:
     """Commits to the tables that one plan of a run has opened; the tally of the run counts them."""
 
     run: RunIdentity
-    job: Job
+    job: ClusterJob
     tally: Tally
     ledgers: Mapping[Step, Ledger]
     meter: UsageMeter
@@ -65,7 +65,12 @@ class RunCommits:
 
         committed = self.ledgers[step].commit(entries, describe)
         self._report_names(committed)
-        self.tally.add_commit(step, committed, total_counts(_results_of(committed, results)))
+        self.count(step, committed, total_counts(_results_of(committed, results)))
+
+    def count(self, step: Step, entries: Sequence[LedgerEntry], counts: schemas.Counts) -> None:
+        """Count a commit, and report it to the listener."""
+        self.tally.add_commit(step, entries, counts)
+        self.job.committed(self.tally.run_totals())
 
     def commit_names(self, entries: list[LedgerEntry]) -> None:
         """Commit that input files which the lake holds have other names, or other times."""

@@ -62,4 +62,4 @@ class RunContext:
         """Report progress to the lease, and to the listener unless the step has nothing to do."""
         self.tracker.update(progress)
         if progress.total:
-            self.job.listener.progress(progress)
+            self.job.progress(progress)

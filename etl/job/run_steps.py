@@ -75,6 +75,7 @@ def _carry_out(planner: Planner, planned: OpenPlan, context: RunContext) -> RunR
     commits = replace(context.commits, ledgers=planned.ledgers, estimate=estimate)
     _run_steps(planner, replace(context, planned=planned, commits=commits))
     keep_last_findings(planned.plan)
+    context.job.committed(commits.tally.run_totals())  # with what was quarantined since
     errors = commits.checkpoint_errors()
     meter.update(now=True)
     return commits.tally.report(planner.run, planned, estimate, commits.used(), errors)

@@ -80,7 +80,7 @@ def run_pass(job: ClusterJob, work: ShufflePass[Result], units: Sequence[Any]) -
     started, results = time.monotonic(), _done(work, len(units))
     remaining = [(number, unit) for number, unit in enumerate(units) if number not in results]
     progress = Progress(SHUFFLED.name, 0, len(remaining))
-    label = f"shuffle-{work.name}"
+    label = f"shuffle.{work.name}"
     answers = map_unordered(
         job.client, work.task, remaining, label=label, time_limit=job.time_limit
     )
@@ -97,7 +97,7 @@ def run_pass(job: ClusterJob, work: ShufflePass[Result], units: Sequence[Any]) -
             text_bytes=progress.text_bytes + 4 * answer.tokens,
             seconds=time.monotonic() - started,
         )
-        job.listener.progress(progress)
+        job.progress(progress)
     return [results[number] for number in range(len(units))]
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from etl import schemas
+from etl.compute.listener import RunTotals
 from etl.job.planner import OpenPlan
 from etl.job.run_identity import RunIdentity
 from etl.job.run_report import MAX_SHOWN, RunReport
@@ -30,7 +31,8 @@ class Tally:
         self._num_copies = 0
         self._copies: dict[str, str] = {}  # the first MAX_SHOWN
         self.stored: Counter[TableName] = Counter()  # bytes of data files
-        self.read: Counter[Step] = Counter()  # bytes of files
+        self.read: Counter[TableName] = Counter()  # bytes of files
+        self._commits: Counter[TableName] = Counter()
 
     def add_read(self, step: Step, num_bytes: int) -> None:
         """Count bytes that a step has read."""
@@ -42,6 +44,7 @@ class Tally:
         """Count a commit."""
         self.totals[step] = total_counts([self.totals[step], counts])
         self.stored[step] += num_bytes(entries)
+        self._commits[step] += bool(entries)
 
     def add_cut(self, documents: int) -> None:
         """Count documents from which repeated paragraphs were cut."""
@@ -58,6 +61,22 @@ class Tally:
         self.num_quarantined += 1
         if len(self._quarantined) < MAX_SHOWN:
             self._quarantined.append(note)
+
+    def run_totals(self) -> RunTotals:
+        """Return the counts for a listener."""
+        documents, tokens = self.totals["documents"], self.totals["tokens"]
+        return RunTotals(
+            kept=documents.kept,
+            rejected=documents.rejected,
+            duplicates=self.totals["duplicates"].duplicates,
+            tokens=tokens.tokens,
+            text_bytes=documents.text_bytes,
+            read_bytes=dict(self.read),
+            stored_bytes=dict(self.stored),
+            commits=dict(self._commits),
+            quarantined=self.num_quarantined,
+            seconds=total_counts([documents, tokens]).costs,
+        )
 
     def report(
         self,
