@@ -1,11 +1,15 @@
 """Shuffles of numeric frames by value or by range, and the number of partitions and tasks for them."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 import dask.dataframe as dd
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
+
+from etl.compute.verified_shuffle import shuffle_verified
 
 ROWS_PER_PARTITION: Final = 4_000_000
 """Keys in a partition: 160 MB that a worker thread holds at a time, and as much again for its work."""
@@ -22,9 +26,7 @@ _RANGES_PER_PARTITION = 4
 
 def shuffle_by_value(frame: dd.DataFrame, column: str, partitions: int) -> dd.DataFrame:
     """Return the frame with equal values of a column in the same partition."""
-    if partitions == 1:
-        return frame.repartition(npartitions=1)
-    return frame.shuffle(column, npartitions=partitions)
+    return shuffle_verified(frame, partial(_by_value, column, partitions), partitions)
 
 
 def task_batches(files: NDArray[np.int64], keys: NDArray[np.int64]) -> list[NDArray[np.int64]]:
@@ -53,11 +55,10 @@ def shuffle_by_range(frame: dd.DataFrame, column: str, partitions: int) -> dd.Da
     With more than one partition, the new column ``range`` (int64) numbers the ranges. A partition gets
     several ranges, which evens out the sizes of the partitions.
     """
-    if partitions == 1:
-        return frame.repartition(npartitions=1)
-    return frame.assign(range=range_of(frame[column], partitions)).shuffle(
-        "range", npartitions=partitions
-    )
+    if partitions > 1:
+        frame = frame.assign(range=range_of(frame[column], partitions))
+        column = "range"
+    return shuffle_by_value(frame, column, partitions)
 
 
 def range_of(values: Any, partitions: int) -> Any:
@@ -73,7 +74,15 @@ def split_at(frame: dd.DataFrame, column: str, starts: Sequence[int]) -> dd.Data
     ``starts`` are ascending; the first partition has all lower values, too. A frame of one partition stays
     as it is: ``map_partitions`` passes it to all tasks.
     """
-    if frame.npartitions == 1 or len(starts) == 1:
-        return frame.repartition(npartitions=1)
-    divisions = [-(2**63), *starts[1:], 2**63 - 1]
-    return frame.set_index(column, drop=False, divisions=divisions).clear_divisions()
+    if frame.npartitions == 1:
+        return frame
+    return shuffle_verified(frame, partial(_by_start, column, starts[1:]), len(starts))
+
+
+def _by_value(column: str, partitions: int, frame: pd.DataFrame) -> NDArray[np.int64]:
+    places: NDArray[np.int64] = frame[column].to_numpy() % partitions
+    return places
+
+
+def _by_start(column: str, starts: Sequence[int], frame: pd.DataFrame) -> NDArray[np.int64]:
+    return np.searchsorted(starts, frame[column].to_numpy(), "right")

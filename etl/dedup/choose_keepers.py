@@ -28,7 +28,7 @@ import pandas as pd
 from distributed import Client
 from numpy.typing import NDArray
 
-from etl.compute.dask_tasks import compute_frame
+from etl.compute.compute_frames import compute_frame, hold_frame
 from etl.compute.frame_shuffles import MAX_TASKS, partitions_for, shuffle_by_value
 from etl.dedup.similarity import SIMILAR_PAIRS, bucket_of, empty_pairs
 from etl.errors import StageError
@@ -59,7 +59,7 @@ def choose_keepers(client: Client, similar: dd.DataFrame) -> dd.DataFrame:
     if similar.npartitions == 1:
         return _choose_in_one_task(similar)
     # The pairs are counted, and then read again in each round, so they must not be computed twice.
-    pairs = client.persist(similar)
+    pairs = hold_frame(client, similar, label=_LABEL)
     num_open, rounds = _count(client, pairs["worse"].count()), 0
     partitions = _partitions_for(num_open)
     if partitions == 1:
@@ -76,12 +76,12 @@ def choose_keepers(client: Client, similar: dd.DataFrame) -> dd.DataFrame:
                 hint="the lake has long chains of similar documents: raise min_similarity of dedup_minhash",
             )
         marked = _round(pairs).map_partitions(mark_open, meta=_MARKED)
-        pairs = client.persist(marked)  # releases the previous frame
+        pairs = hold_frame(client, marked, label=_LABEL)  # releases the previous frame
         num_open, rounds = _count(client, pairs["is_open"].sum()), rounds + 1
     if not num_open:
         return pairs.map_partitions(_as_chosen, meta=_CHOSEN)
     # The open pairs fit in one task, once another round has asked for the states that they depend on.
-    pairs = client.persist(_round(pairs))
+    pairs = hold_frame(client, _round(pairs), label=_LABEL)
     settled = pairs[~pairs["is_open"]].map_partitions(_as_chosen, meta=_CHOSEN)
     return dd.concat([settled, _choose_in_one_task(pairs[pairs["is_open"]])])
 

@@ -18,7 +18,7 @@ from upath import UPath
 
 from etl.compute import frame_shuffles
 from etl.compute.cluster import Cluster
-from etl.compute.dask_tasks import compute_frame
+from etl.compute.compute_frames import compute_frame
 from etl.dedup import pairs, paragraphs
 from etl.dedup.dedup_pass import PassResult
 from etl.dedup.numbered_files import address, file_of
