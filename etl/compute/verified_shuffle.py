@@ -1,6 +1,6 @@
 """Shuffle a frame with Dask, and verify that each partition gets exactly the rows that belong to it.
 
-Dask's shuffle sends rows outside of its tasks, from worker to worker, and may lose some when a worker restarts
+Dask's shuffle sends rows outside of its tasks, from worker to worker, and may lose some if a worker restarts
 or does not respond. So the rows for each partition are counted before the shuffle, and the hashes of whole
 rows are summed. A partition that leaves the shuffle is compared with these numbers before any task uses it.
 ``etl.compute.compute_frames`` starts a failed shuffle again.

@@ -92,9 +92,8 @@ def test_a_shuffle_with_wrong_rows_starts_again(
         remove()
     assert fault.marker.exists()
     assert values(rows) == expected
-    assert [line for line in listener.lines if "starting again" in line][0].startswith(
-        "warning: test: partition "
-    )
+    warning = next(line for line in listener.lines if "starting again" in line)
+    assert warning.startswith("warning: test: partition ")
 
 
 def test_a_shuffle_that_always_loses_rows_is_an_error(client: Client, tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
-"""Faults in the real shuffle of Dask: in this process, or in worker processes with ``client.run(install, fault)``.
+"""Faults in the real shuffle of Dask, in this process or in worker processes (``client.run``).
 
-Each fault happens in one call of one function, in the first process that gets there: its marker file must not
-exist before. ``always`` needs no marker.
+Each fault happens in one call of one function, in the first process that gets there, unless it is ``always``.
 """
 
 import os
@@ -19,7 +18,7 @@ Function = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens, and the file that shows that it has happened."""
+    """What happens, and the file that shows in which process it has happened."""
 
     kind: str  # a key of ``FAULTS``
     marker: Path
@@ -28,7 +27,8 @@ class Fault:
     def happens(self) -> bool:
         """Return whether it happens in this call."""
         try:
-            self.marker.touch(exist_ok=self.always)
+            with self.marker.open("w" if self.always else "x") as file:
+                file.write(f"{os.getpid()}\n")
         except FileExistsError:
             return False
         return True
@@ -104,3 +104,8 @@ def install(fault: Fault) -> Callable[[], None]:
     original = getattr(DataFrameShuffleRun, name)
     setattr(DataFrameShuffleRun, name, replace(fault, original))
     return lambda: setattr(DataFrameShuffleRun, name, original)
+
+
+def install_in_worker(fault: Fault) -> None:
+    """Let a fault happen in a worker process, until this ends."""
+    install(fault)
