@@ -56,7 +56,7 @@ def restart_lost_frames(client: Client, function: Callable[[], Result], *, label
     Dask computes a held frame again if it was lost with a worker. If that fails, so do all computations that
     use the frame.
     """
-    return _with_restarts(client, lambda _: function(), HeldFrameError, label)
+    return with_restarts(client, lambda _: function(), HeldFrameError, label)
 
 
 def _compute(client: Client, frame: Any, finish: Callable[[Any], Result], label: str) -> Result:
@@ -73,7 +73,7 @@ def _compute(client: Client, frame: Any, finish: Callable[[Any], Result], label:
             _release(futures)  # so that workers remove what the shuffles have stored
             raise _converted(error, frame, label) from error
 
-    return _with_restarts(client, attempt, ShuffleError, label)
+    return with_restarts(client, attempt, ShuffleError, label)
 
 
 def _fetch(client: Client, held: Any) -> Any:
@@ -102,10 +102,13 @@ def _converted(error: Exception, frame: Any, label: str) -> TokenlakeError:
     return (HeldFrameError if is_held else ShuffleError)(what, where=label, hint=_HINT)
 
 
-def _with_restarts(
+def with_restarts(
     client: Client, attempt: Callable[[int], Result], restartable: type[TokenlakeError], label: str
 ) -> Result:
-    """Return the result of an attempt, which is given the number of earlier ones that failed."""
+    """Return the result of the first attempt that does not raise an error that is ``restartable``.
+
+    An attempt is given the number of earlier ones. After ``MAX_RESTARTS`` more attempts its error is raised.
+    """
     for restarts in count():
         try:
             return attempt(restarts)

@@ -19,8 +19,8 @@ from dask.dataframe.dask_expr import new_collection
 from dask.dataframe.dask_expr._shuffle import Shuffle
 from numpy.typing import NDArray
 
+from etl.compute.row_checksums import sum_rows
 from etl.errors import ShuffleError
-from etl.kernels.hashing.row_sums import add_rows, fold_column
 
 Place = Callable[[pd.DataFrame], NDArray[np.int64]]
 """A function that returns the number of the partition of each row."""
@@ -106,32 +106,3 @@ def _check(rows: pd.DataFrame, expected: pd.DataFrame, number: pd.DataFrame) -> 
             )
         )
     return rows
-
-
-def sum_rows(frame: pd.DataFrame, parts: NDArray[np.int64], num_parts: int) -> pd.DataFrame:
-    """Return the number of rows of each part, and the sum of the hashes of these rows.
-
-    The order of the rows does not matter.
-
-    >>> rows = pd.DataFrame({"key": [7, 8, 9], "rank": [0.5, np.nan, -np.inf]})
-    >>> sums = sum_rows(rows, np.array([1, 0, 1]), 2)
-    >>> sums["rows"].tolist()
-    [1, 2]
-    >>> sums.equals(sum_rows(rows[::-1], np.array([1, 0, 1]), 2))
-    True
-    """
-    hashes = np.zeros(len(frame), np.int64)
-    counts, sums = np.zeros((2, num_parts), np.int64)
-    for name in frame.columns:
-        fold_column(hashes, _words(frame[name].to_numpy()))
-    add_rows(hashes, parts.astype(np.int64), counts, sums)
-    return pd.DataFrame({"rows": counts, "sum": sums})
-
-
-def _words(values: NDArray[Any]) -> NDArray[np.int64]:
-    """Return numbers as int64, by their bits; all NaN are the same."""
-    if values.dtype.kind == "f":
-        values = np.where(np.isnan(values), np.nan, values.astype(np.float64)).view(np.int64)
-    words = np.ascontiguousarray(values, np.int64).view()
-    words.flags.writeable = False  # as of a column: numba compiles a kernel again for other flags
-    return words

@@ -15,7 +15,7 @@ from etl.compute import compute_frames
 from etl.compute.compute_frames import MAX_RESTARTS, compute_frame, hold_frame, restart_lost_frames
 from etl.compute.connect import follow_client
 from etl.compute.frame_shuffles import shuffle_by_range, shuffle_by_value, split_at
-from etl.compute.verified_shuffle import sum_rows
+from etl.compute.row_checksums import sum_rows
 from etl.errors import HeldFrameError, ShuffleError
 from tests.helpers.listeners import Recorder
 from tests.helpers.shuffle_faults import Fault, install
