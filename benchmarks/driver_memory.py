@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from etl import schemas
 from etl.compute import frame_shuffles
 from etl.compute.cluster import Cluster
-from etl.compute.dask_tasks import compute_frame
+from etl.compute.compute_frames import compute_frame
 from etl.dedup import exact
 from etl.dedup.choose_keepers import choose_keepers
 from etl.dedup.dedup_pass import PassResult

@@ -14,6 +14,8 @@ TokenlakeError
 ├── LimitError         a unit of work exceeded its time limit; it is quarantined
 ├── TokenizerError     a tokenizer cannot be loaded, or its ids differ from its reference
 ├── ClusterError       a Dask cluster cannot be started or reached
+├── ShuffleError       a shuffle lost rows or failed, at each attempt; nothing is committed
+├── HeldFrameError     rows that workers held were lost, and could not be computed again; nothing is committed
 └── LoaderError        the table does not have what a training run requests
 """
 
@@ -142,6 +144,14 @@ class TokenizerError(TokenlakeError):
 
 class ClusterError(TokenlakeError):
     """A Dask cluster cannot be started or reached."""
+
+
+class ShuffleError(TokenlakeError):
+    """A shuffle lost rows or failed, at each attempt; nothing is committed."""
+
+
+class HeldFrameError(TokenlakeError):
+    """Rows that workers held were lost, and could not be computed again; nothing is committed."""
 
 
 class LoaderError(TokenlakeError):

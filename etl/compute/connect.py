@@ -91,8 +91,22 @@ def connect_cluster(
 def follow_client(client: Client, listener: Listener) -> Iterator[Client]:
     """Yield a client with our settings of Dask, and let a listener follow what happens to its workers."""
     listener.connected(client)
-    with dask.config.set(DASK_SETTINGS), reporting_missing_workers(client, listener):
-        yield client
+    client.subscribe_topic(_topic(client), lambda event: listener.warning(event[1]))
+    try:
+        with dask.config.set(DASK_SETTINGS), reporting_missing_workers(client, listener):
+            yield client
+    finally:
+        if client.status == "running":
+            client.unsubscribe_topic(_topic(client))
+
+
+def warn(client: Client, text: str) -> None:
+    """Send a warning to the listener that follows a client, if there is one; it arrives in another thread."""
+    client.log_event(_topic(client), text)
+
+
+def _topic(client: Client) -> str:
+    return f"tokenlake-warnings-{client.id}"
 
 
 def _security(address: str | None, tls: str | None) -> Security | None:

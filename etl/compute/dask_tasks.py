@@ -140,20 +140,6 @@ def call_on_each_worker(client: Client, function: Callable[..., object], *args: 
         client.gather(futures)
 
 
-def compute_frame(client: Client, frame: dd.DataFrame, *, label: str) -> pd.DataFrame:
-    """Compute a frame as a whole: any failed task fails the computation.
-
-    The partitions of a frame are fetched separately, so no worker holds the whole frame. Raises
-    TokenlakeErrors of tasks unchanged and their other errors as StageError, and ClusterError if the
-    scheduler is lost.
-    """
-    try:
-        with raise_if_scheduler_lost(client):
-            return pd.concat(client.gather(client.compute(frame.to_delayed())))
-    except Exception as error:
-        raise to_tokenlake_error(error, label) from error
-
-
 def to_tokenlake_error(error: BaseException, label: str) -> TokenlakeError:
     """Convert an error of a task that does not belong to a split to a TokenlakeError."""
     if isinstance(error, TokenlakeError):

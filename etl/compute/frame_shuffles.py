@@ -1,17 +1,16 @@
 """Shuffles of numeric frames by value or by range, and the number of partitions and tasks for them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
-from dask.dataframe.dask_expr import new_collection
-from dask.dataframe.dask_expr._shuffle import P2PShuffle
 from numpy.typing import NDArray
 
 from etl.compute.frame_tasks import map_frames
+from etl.compute.verified_shuffle import shuffle_verified
 
 ROWS_PER_PARTITION: Final = 4_000_000
 """Keys in a partition: 160 MB that a worker thread holds at a time, and as much again for its work."""
@@ -28,11 +27,7 @@ _RANGES_PER_PARTITION = 4
 
 def shuffle_by_value(frame: dd.DataFrame, column: str, partitions: int) -> dd.DataFrame:
     """Return the frame with equal values of a column in the same partition."""
-    if partitions == 1:
-        return frame.repartition(npartitions=1)
-    return _exchange(
-        frame, partial(_number_by_value, column=column, partitions=partitions), partitions
-    )
+    return shuffle_verified(frame, partial(_by_value, column, partitions), partitions)
 
 
 def task_batches(files: NDArray[np.int64], keys: NDArray[np.int64]) -> list[NDArray[np.int64]]:
@@ -61,15 +56,15 @@ def shuffle_by_range(frame: dd.DataFrame, column: str, partitions: int) -> dd.Da
     With more than one partition, the new column ``range`` (int64) numbers the ranges. A partition gets
     several ranges, which evens out the sizes of the partitions.
     """
-    if partitions == 1:
-        return frame.repartition(npartitions=1)
-    ranged = map_frames(
-        "p2p.ranges",
-        partial(_with_ranges, column=column, partitions=partitions),
-        frame,
-        meta=frame._meta.assign(range=pd.Series(dtype="int64")),
-    )
-    return shuffle_by_value(ranged, "range", partitions)
+    if partitions > 1:
+        frame = map_frames(
+            "p2p.ranges",
+            partial(_with_ranges, column, partitions),
+            frame,
+            meta=frame._meta.assign(range=pd.Series(dtype="int64")),
+        )
+        column = "range"
+    return shuffle_by_value(frame, column, partitions)
 
 
 def range_of(values: Any, partitions: int) -> Any:
@@ -85,34 +80,19 @@ def split_at(frame: dd.DataFrame, column: str, starts: Sequence[int]) -> dd.Data
     ``starts`` are ascending; the first partition has all lower values, too. A frame of one partition stays
     as it is: ``map_frames`` passes it to all tasks.
     """
-    if frame.npartitions == 1 or len(starts) == 1:
-        return frame.repartition(npartitions=1)
-    number = partial(_number_by_start, column=column, starts=np.array(starts[1:]))
-    return _exchange(frame, number, len(starts))
+    if frame.npartitions == 1:
+        return frame
+    return shuffle_verified(frame, partial(_by_start, column, starts[1:]), len(starts))
 
 
-def _exchange(
-    frame: dd.DataFrame, number: Callable[[pd.DataFrame], pd.DataFrame], partitions: int
-) -> dd.DataFrame:
-    """Return the frame with each row in the partition that ``number`` writes to the column ``_partitions``.
-
-    ``DataFrame.shuffle`` would add tasks to number and to project the rows, whose names it does not let us
-    choose.
-    """
-    meta = frame._meta.assign(_partitions=pd.Series(dtype="int64"))
-    numbered = map_frames("p2p.numbers", number, frame, meta=meta)
-    return new_collection(P2PShuffle(numbered.expr, "_partitions", partitions))
-
-
-def _with_ranges(frame: pd.DataFrame, *, column: str, partitions: int) -> pd.DataFrame:
+def _with_ranges(column: str, partitions: int, frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(range=range_of(frame[column], partitions))
 
 
-def _number_by_value(frame: pd.DataFrame, *, column: str, partitions: int) -> pd.DataFrame:
-    return frame.assign(_partitions=frame[column] % partitions)
+def _by_value(column: str, partitions: int, frame: pd.DataFrame) -> NDArray[np.int64]:
+    places: NDArray[np.int64] = frame[column].to_numpy() % partitions
+    return places
 
 
-def _number_by_start(
-    frame: pd.DataFrame, *, column: str, starts: NDArray[np.int64]
-) -> pd.DataFrame:
-    return frame.assign(_partitions=np.searchsorted(starts, frame[column], side="right"))
+def _by_start(column: str, starts: Sequence[int], frame: pd.DataFrame) -> NDArray[np.int64]:
+    return np.searchsorted(starts, frame[column].to_numpy(), "right")

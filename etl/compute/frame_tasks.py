@@ -1,18 +1,20 @@
 """Apply functions to the partitions of Dask DataFrames, in tasks whose names a dashboard can group."""
 
 from collections.abc import Callable
+from typing import Any
 
 import dask.dataframe as dd
 import pandas as pd
 
 
 def map_frames(
-    name: str, function: Callable[..., pd.DataFrame], *frames: dd.DataFrame, meta: pd.DataFrame
+    name: str, function: Callable[..., pd.DataFrame], *arguments: Any, meta: pd.DataFrame
 ) -> dd.DataFrame:
-    """Return the frames that a function returns for the partitions of frames with this number, in order.
+    """Return what a function returns for the partitions of frames with this number, in order.
 
-    A frame of one partition is passed to all tasks. ``name`` is the name of the tasks at the scheduler, such
-    as ``dedup_minhash.pairs``. Dask joins the names of fused tasks with ``-``, and groups tasks by the words
-    that have only letters, after the first: a ``.`` ends the name at the first of the fused tasks.
+    A frame of one partition is passed to all tasks, and so are arguments that are no frames. ``name`` is the
+    name of the tasks at the scheduler, such as ``dedup_minhash.pairs``. Dask joins the names of fused tasks
+    with ``-``, and groups tasks by the words that have only letters, after the first: a ``.`` ends the name
+    at the first of the fused tasks.
     """
-    return dd.map_partitions(function, *frames, meta=meta, token=name, align_dataframes=False)
+    return dd.map_partitions(function, *arguments, meta=meta, token=name, align_dataframes=False)

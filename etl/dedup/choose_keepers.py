@@ -28,7 +28,7 @@ import pandas as pd
 from distributed import Client
 from numpy.typing import NDArray
 
-from etl.compute.dask_tasks import compute_frame
+from etl.compute.compute_frames import compute_frame, hold_frame
 from etl.compute.frame_shuffles import MAX_TASKS, partitions_for, shuffle_by_value
 from etl.compute.frame_tasks import map_frames
 from etl.dedup.similarity import SIMILAR_PAIRS, bucket_of, empty_pairs
@@ -61,7 +61,7 @@ def choose_keepers(client: Client, similar: dd.DataFrame) -> dd.DataFrame:
     if similar.npartitions == 1:
         return _choose_in_one_task(similar)
     # The pairs are counted, and then read again in each round, so they must not be computed twice.
-    pairs = client.persist(similar)
+    pairs = hold_frame(client, similar, label=_TASK)
     num_open, rounds = _count(client, pairs), 0
     partitions = _partitions_for(num_open)
     if partitions == 1:
@@ -78,12 +78,12 @@ def choose_keepers(client: Client, similar: dd.DataFrame) -> dd.DataFrame:
                 hint="the lake has long chains of similar documents: raise min_similarity of dedup_minhash",
             )
         marked = map_frames(_TASK, mark_open, _round(pairs), meta=_MARKED)
-        pairs = client.persist(marked)  # releases the previous frame
+        pairs = hold_frame(client, marked, label=_TASK)  # releases the previous frame
         num_open, rounds = _count(client, pairs), rounds + 1
     if not num_open:
         return map_frames(_TASK, _as_chosen, pairs, meta=_CHOSEN)
     # The open pairs fit in one task, once another round has asked for the states that they depend on.
-    pairs = client.persist(_round(pairs))
+    pairs = hold_frame(client, _round(pairs), label=_TASK)
     settled = map_frames(_TASK, _settled, pairs, meta=_CHOSEN)
     return dd.concat([settled, _choose_in_one_task(map_frames(_TASK, _open, pairs, meta=_MARKED))])
 

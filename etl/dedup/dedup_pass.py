@@ -11,6 +11,7 @@ import pandas as pd
 from distributed import Client
 from numpy.typing import NDArray
 
+from etl.compute.compute_frames import hold_frame
 from etl.compute.frame_shuffles import split_at
 from etl.compute.frame_tasks import map_frames
 from etl.dedup.document_reader import DocumentReader
@@ -50,7 +51,9 @@ class PassResult:
 
     def hold(self, client: Client) -> Self:
         """Return the result with its pairs computed and held by the workers, so that each use reads them."""
-        return self if self.pairs is None else replace(self, pairs=client.persist(self.pairs))
+        if self.pairs is None:
+            return self
+        return replace(self, pairs=hold_frame(client, self.pairs, label="duplicates"))
 
     def leave_out(
         self, frame: dd.DataFrame, file_parts: Sequence[NDArray[np.int64]], column: str

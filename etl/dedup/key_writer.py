@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from etl import schemas
 from etl.compact_collections import SpilledList
-from etl.compute.dask_tasks import compute_frame
+from etl.compute.compute_frames import compute_frame
 from etl.compute.frame_shuffles import partitions_for, shuffle_by_range, task_batches
 from etl.compute.frame_tasks import map_frames
 from etl.dedup.document_reader import DocumentReader

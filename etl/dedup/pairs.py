@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from distributed import Client
 
 from etl import schemas
-from etl.compute.dask_tasks import compute_frame
+from etl.compute.compute_frames import compute_frame
 from etl.compute.frame_shuffles import shuffle_by_value
 from etl.compute.frame_tasks import map_frames
 from etl.dedup.document_reader import DocumentReader

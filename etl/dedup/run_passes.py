@@ -2,11 +2,13 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from distributed import Client
 
 from etl import schemas
+from etl.compute.compute_frames import restart_lost_frames
 from etl.dedup.dedup_pass import DedupPass, PassInput, PassResult
 from etl.dedup.document_reader import DocumentReader
 from etl.dedup.exact import find_equal
@@ -45,10 +47,14 @@ def find_duplicates(
     with store_file_list(files, reader.duplicates, name) as stored:
         settled, _ = stored.chosen(lambda file: file.decided and not file.earlier)
         inputs = PassInput(client, reader, stored, settled, keys, name)
-        result = PassResult()
-        for stage in reader.stages:
-            result = PASSES[type(stage)](inputs, stage, result.hold(client))
-        return list(result.write(inputs).data_files)
+        return restart_lost_frames(client, partial(_run_passes, inputs), label="duplicates")
+
+
+def _run_passes(inputs: PassInput) -> list[DataFile]:
+    result = PassResult()
+    for stage in inputs.reader.stages:
+        result = PASSES[type(stage)](inputs, stage, result.hold(inputs.client))
+    return list(result.write(inputs).data_files)
 
 
 def count_cut(data_files: Iterable[DataFile]) -> int:

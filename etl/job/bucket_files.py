@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from etl import storage
+from etl.compute.row_checksums import sum_table
 from etl.errors import StorageError, TokenlakeError, error_line
 from etl.lake.random_keys import random_keys
 from etl.lake.shuffled_table import buckets_of
@@ -31,12 +32,16 @@ _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 
 @dataclass(frozen=True, kw_only=True)
 class BucketFile:
-    """A finished bucket file: its name, the position of the table of each run, its rows and tokens."""
+    """A finished bucket file: its name, the position of the table of each run, its rows and tokens.
+
+    ``checksum`` is the sum of the hashes of its rows (``sum_table``).
+    """
 
     name: str
     tables: tuple[int, ...]
     rows: int
     tokens: int
+    checksum: int
 
 
 class BucketWriter:
@@ -51,6 +56,7 @@ class BucketWriter:
         self._pending_bytes = 0
         self.tables: list[int] = []
         self.rows = 0
+        self.checksum = 0
 
     def append(self, rows: pa.Table) -> None:
         """Append rows with the columns of ``COLUMNS``."""
@@ -59,6 +65,7 @@ class BucketWriter:
         self._pending.append(rows)
         self._pending_bytes += rows["tokens"].nbytes
         self.rows += rows.num_rows
+        self.checksum += sum_table(rows)
         if self._pending_bytes >= self._run_bytes:
             self.finish_run()
 

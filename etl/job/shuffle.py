@@ -24,9 +24,10 @@ from distributed import Client
 
 from etl import schemas, storage
 from etl.compute.cluster import Cluster
+from etl.compute.compute_frames import with_restarts
 from etl.compute.listener import Listener
 from etl.compute.print_listener import listener_of
-from etl.errors import StorageError, TableError
+from etl.errors import ShuffleError, StorageError, TableError
 from etl.job.bucket_files import write_list
 from etl.job.cluster_job import ClusterJob, hold_cluster_job
 from etl.job.shuffle_passes import run_pass, sort_pass, split_pass
@@ -148,23 +149,32 @@ class _Shuffle:
         )
         # A part that an interrupted run has planned ends at an older version of ``tokens``: then one
         # more part follows.
+        add = partial(self._add_next, bucket_bytes)
         while self.tables.shuffled.tokens_version < goal:
-            planned = plan_part(
-                self.tables.tokens_table,
-                self.tables.shuffled,
-                bucket_bytes=bucket_bytes,
-                run=self._job.identity.id,
-            )
-            if planned is None:
+            if not with_restarts(self._job.client, add, ShuffleError, label=SHUFFLED.name):
                 return
-            try:
-                self._add(planned)
-            except StorageError:
-                self.tables = self.tables.newest()
-                if self.tables.shuffled.tokens_version < planned.part.last:
-                    raise
-                # Another run has added the part, and has removed its intermediate files.
-                remove_scratch(planned.folder)
+
+    def _add_next(self, bucket_bytes: int, restarts: int) -> bool:
+        """Add the next part, from its beginning after a restart; return False if there is none."""
+        planned = self._plan(bucket_bytes)
+        if planned is not None and restarts:
+            remove_scratch(planned.folder)  # and the notes of what is done
+            planned = self._plan(bucket_bytes)
+        if planned is None:
+            return False
+        try:
+            self._add(planned)
+        except StorageError:
+            self.tables = self.tables.newest()
+            if self.tables.shuffled.tokens_version < planned.part.last:
+                raise
+            # Another run has added the part, and has removed its intermediate files.
+            remove_scratch(planned.folder)
+        return True
+
+    def _plan(self, bucket_bytes: int) -> PlannedPart | None:
+        tables, run = self.tables, self._job.identity.id
+        return plan_part(tables.tokens_table, tables.shuffled, bucket_bytes=bucket_bytes, run=run)
 
     def _begin(self) -> None:
         """Create the table, or drop its rows."""
@@ -189,8 +199,13 @@ class _Shuffle:
         )
         splits = list(planned.splits())
         files = run_pass(self._job, split_pass(split), splits)
-        # A shuffle that loses or repeats rows must not be committed: both passes count them.
-        _check_rows(tokens.url, sum(file.rows for file in files), planned.rows)
+        rows = sum(file.rows for file in files)
+        if rows != planned.rows:
+            raise TableError(
+                f"it has {rows:,} rows, but the log says {planned.rows:,}",
+                where=tokens.url,
+                hint="run `etl verify LAKE`",
+            )
         sort = SortBucket(
             url=shuffled.ledger.url,
             folder=planned.folder,
@@ -200,7 +215,14 @@ class _Shuffle:
             row_group_bytes=planned.row_group_bytes(self.tables.total("max.token_end")),
         )
         buckets = run_pass(self._job, sort_pass(sort), range(part.buckets))
-        _check_rows(shuffled.ledger.url, sum(bucket.rows for bucket in buckets), planned.rows)
+        # A shuffle that loses, repeats or changes rows must not be committed.
+        written = sum(bucket.rows for bucket in buckets)
+        changed = sum(file.checksum for file in files) - sum(each.checksum for each in buckets)
+        if written != rows or changed % 2**64:
+            raise ShuffleError(
+                f"the shuffle of {rows:,} rows has written {written:,} rows, not the same ones",
+                where=shuffled.ledger.url,
+            )
         self._commit(planned, [file for bucket in buckets for file in bucket.files])
 
     def _commit(self, planned: PlannedPart, files: Sequence[DataFile]) -> None:
@@ -263,12 +285,3 @@ def _report(
         buckets=sum(planned.part.buckets for planned in added),
         seconds=seconds,
     )
-
-
-def _check_rows(url: str, rows: int, expected: int) -> None:
-    if rows != expected:
-        raise TableError(
-            f"{rows} rows were shuffled, but the log says {expected}",
-            where=url,
-            hint="run `etl verify LAKE`",
-        )

@@ -11,8 +11,9 @@ import pytest
 from distributed import Client, Scheduler
 from distributed.diagnostics.plugin import SchedulerPlugin
 
+from etl.compute.compute_frames import compute_frame
 from etl.compute.connect import raise_if_scheduler_lost
-from etl.compute.dask_tasks import compute_frame, map_unordered
+from etl.compute.dask_tasks import map_unordered
 from etl.errors import ClusterError, StageError, StorageError
 from tests.helpers.cluster import cluster
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from etl.compute import frame_shuffles
-from etl.compute.dask_tasks import compute_frame
+from etl.compute.compute_frames import compute_frame
 from etl.dedup import choose_keepers
 from etl.dedup.numbered_files import address
 from etl.dedup.similarity import SIMILAR_PAIRS

@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from upath import UPath
 
-from etl.compute import frame_shuffles
+from etl.compute import compute_frames, frame_shuffles
 from etl.compute.cluster import Cluster
-from etl.compute.dask_tasks import compute_frame
+from etl.compute.compute_frames import compute_frame
 from etl.dedup import pairs, paragraphs
 from etl.dedup.dedup_pass import PassResult
 from etl.dedup.numbered_files import address, file_of
@@ -30,8 +30,10 @@ from etl.stages.against import Reference
 from tests.helpers.arrivals import LINES, LONGEST, NEAR, corpus, forget
 from tests.helpers.cluster import cluster
 from tests.helpers.lake_rows import rows
+from tests.helpers.listeners import Recorder
 from tests.helpers.naive_passes import checked, join_in_memory
 from tests.helpers.near_duplicates import make, write
+from tests.helpers.shuffle_faults import Fault, install
 
 STAGES: dict[str, list[Any]] = {
     "exact": ["dedup_exact"],
@@ -185,6 +187,29 @@ def test_pairs_that_a_dead_worker_held_are_found_again(
         assert run(recipe, cluster=processes).ok
     assert (tmp_path / "died").exists()
     assert sum(found) > 20
+
+
+def test_rows_that_shuffles_lose_or_double_do_not_change_the_result(
+    client: Client,
+    place: UPath,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    found: list[int],
+) -> None:
+    shrink(monkeypatch, 60)
+    monkeypatch.setattr(compute_frames, "_PAUSE", 0.01)
+    kinds = ["lost shard", "doubled rows", "lost partition"]
+    undo = [install(Fault(kind, tmp_path / kind)) for kind in kinds]
+    records, listener = corpus(random.Random(3), 40), Recorder()
+    recipe = make(place / "lake", write(place / "in", records, 7), "dedup_exact", NEAR, LINES)
+    try:
+        assert run(recipe, cluster=client, listener=listener).ok
+    finally:
+        for remove in reversed(undo):
+            remove()
+    assert all((tmp_path / kind).exists() for kind in kinds)
+    assert any("starting again (1 of 3)" in line for line in listener.lines)
+    assert sum(found) > 10
 
 
 @pytest.mark.parametrize(("stages", "seed"), [("all", 0), *SLOW])

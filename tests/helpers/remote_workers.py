@@ -26,16 +26,17 @@ class RemoteCluster:
     hidden: Path  # empty for the workers
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
-    def add_worker(self, machine: str) -> None:
-        """Start a worker process of a machine."""
+    def add_worker(self, machine: str, *, disk_bytes: int | None = None) -> None:
+        """Start a worker process of a machine, whose disk may have a limit."""
         local = self.folder / machine
         local.mkdir(exist_ok=True)
         command = [sys.executable, "-m", "distributed.cli.dask_worker", self.address]
         command += ["--no-dashboard", "--no-nanny", "--nthreads", "1"]
         command += ["--local-directory", str(local), "--preload", "etl.job.tasks"]
-        script = (
-            f"mount -t tmpfs none {shlex.quote(str(self.hidden))} && exec {shlex.join(command)}"
-        )
+        script = f"mount -t tmpfs none {shlex.quote(str(self.hidden))}"
+        if disk_bytes is not None:
+            script += f" && mount -t tmpfs -o size={disk_bytes} none {shlex.quote(str(local))}"
+        script += f" && exec {shlex.join(command)}"
         with (self.folder / f"{machine}.log").open("ab") as log:
             process = subprocess.Popen(
                 [*_UNSHARE, "sh", "-c", script],

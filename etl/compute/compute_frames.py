@@ -1,0 +1,123 @@
+"""Compute frames as a whole, and start again if a shuffle fails.
+
+Dask starts a shuffle again if one of its workers leaves. It fails if a worker does not respond or a disk is
+full, and it may lose rows, which ``etl.compute.verified_shuffle`` detects. Then the computation starts again
+from the frames that the workers hold, as new tasks.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from itertools import count
+from typing import Any, Final, TypeVar
+
+import dask.dataframe as dd
+import pandas as pd
+from distributed import Client, Future, as_completed, futures_of
+from distributed.shuffle._exceptions import P2PConsistencyError, P2POutOfDiskError
+
+from etl.compute.connect import raise_if_scheduler_lost, warn
+from etl.compute.dask_tasks import to_tokenlake_error
+from etl.compute.verified_shuffle import start_again
+from etl.errors import HeldFrameError, ShuffleError, TokenlakeError, error_line
+
+MAX_RESTARTS: Final = 3
+"""How often a computation starts again if its shuffles fail; chosen here."""
+
+_PAUSE = 1.0  # seconds before the first restart, doubled for each: workers remove what they stored
+_HINT: Final = (
+    "see the logs and the free disk space of the workers; run again: committed work is kept"
+)
+
+Result = TypeVar("Result")
+
+
+def compute_frame(client: Client, frame: dd.DataFrame, *, label: str) -> pd.DataFrame:
+    """Compute a frame as a whole: any failed task fails the computation.
+
+    The partitions of a frame are fetched separately, so no worker holds the whole frame. Raises
+    TokenlakeErrors of tasks unchanged and their other errors as StageError, and ClusterError if the
+    scheduler is lost. A failed shuffle starts again ``MAX_RESTARTS`` times; then ShuffleError is raised.
+    HeldFrameError is raised if a frame of ``hold_frame`` failed since.
+    """
+    return _compute(client, frame, lambda held: _fetch(client, held), label)
+
+
+def hold_frame(client: Client, frame: dd.DataFrame, *, label: str) -> dd.DataFrame:
+    """Return a frame as computed and held by the workers, so that each use reads it.
+
+    Raises as ``compute_frame`` does.
+    """
+    return _compute(client, frame, lambda held: held, label)
+
+
+def restart_lost_frames(client: Client, function: Callable[[], Result], *, label: str) -> Result:
+    """Call a function that holds frames, and call it again if it raises HeldFrameError.
+
+    Dask computes a held frame again if it was lost with a worker. If that fails, so do all computations that
+    use the frame.
+    """
+    return with_restarts(client, lambda _: function(), HeldFrameError, label)
+
+
+def _compute(
+    client: Client, frame: dd.DataFrame, finish: Callable[[dd.DataFrame], Result], label: str
+) -> Result:
+    def attempt(restarts: int) -> Result:
+        held = client.persist(start_again(frame) if restarts else frame)
+        futures = futures_of(held)
+        try:
+            with raise_if_scheduler_lost(client):
+                for future in as_completed(futures):
+                    if future.status != "finished":
+                        future.result()  # raises its error
+                return finish(held)
+        except Exception as error:
+            _release(futures)  # so that workers remove what the shuffles have stored
+            raise _converted(error, frame, label) from error
+
+    return with_restarts(client, attempt, ShuffleError, label)
+
+
+def _fetch(client: Client, held: dd.DataFrame) -> pd.DataFrame:
+    """Return a frame that the workers hold."""
+    frame: pd.DataFrame = pd.concat(client.gather(client.compute(held.to_delayed())))
+    return frame
+
+
+def _release(futures: Iterable[Future[Any]]) -> None:
+    for future in futures:
+        future.release()
+
+
+def _converted(error: Exception, frame: dd.DataFrame, label: str) -> TokenlakeError:
+    """Convert an error of a task; a failed shuffle is a ShuffleError or a HeldFrameError."""
+    if isinstance(error, ShuffleError):
+        what = error.what
+    elif isinstance(error, P2POutOfDiskError):
+        what = "a shuffle failed: the disk of a worker is full"
+    elif isinstance(error, P2PConsistencyError | RuntimeError) and "P2P" in str(error):
+        what = f"a shuffle failed: {error_line(error)}"
+    else:
+        return to_tokenlake_error(error, label)
+    is_held = any(future.status == "error" for future in futures_of(frame))
+    return (HeldFrameError if is_held else ShuffleError)(what, where=label, hint=_HINT)
+
+
+def with_restarts(
+    client: Client, attempt: Callable[[int], Result], restartable: type[TokenlakeError], label: str
+) -> Result:
+    """Return the result of the first attempt that does not raise an error that is ``restartable``.
+
+    An attempt is given the number of earlier ones. After ``MAX_RESTARTS`` more attempts its error is raised.
+    """
+    for restarts in count():
+        try:
+            return attempt(restarts)
+        except restartable as error:
+            what = error.what
+            if restarts == MAX_RESTARTS:
+                what = f"{what} (attempt {restarts + 1} of {MAX_RESTARTS + 1})"
+                raise restartable(what, where=label, hint=_HINT) from error
+        warn(client, f"{label}: {what}; starting again ({restarts + 1} of {MAX_RESTARTS})")
+        time.sleep(_PAUSE * 2**restarts)
+    raise AssertionError

@@ -1,0 +1,107 @@
+"""Shuffle a frame with Dask, and verify that each partition gets exactly the rows that belong to it.
+
+Dask's shuffle sends rows outside of its tasks, from worker to worker, and may lose some if a worker restarts
+or does not respond. So the rows for each partition are counted before the shuffle, and the hashes of whole
+rows are summed. A partition that leaves the shuffle is compared with these numbers before any task uses it.
+``etl.compute.compute_frames`` starts a failed shuffle again.
+"""
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+from dask.dataframe.dask_expr import new_collection
+from dask.dataframe.dask_expr._shuffle import P2PShuffle
+from numpy.typing import NDArray
+
+from etl.compute.frame_tasks import map_frames
+from etl.compute.row_checksums import sum_rows
+from etl.errors import ShuffleError
+
+Place = Callable[[pd.DataFrame], NDArray[np.int64]]
+"""A function that returns the number of the partition of each row."""
+
+_PARTITION: Final = "_partition"
+_SUMS: Final = pd.DataFrame({name: pd.Series(dtype="int64") for name in ("rows", "sum")})
+_NUMBER: Final = pd.DataFrame({"number": pd.Series(dtype="int64")})
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One attempt at a shuffle; the names of its tasks depend on it, so that no other's are used."""
+
+    token: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+
+def shuffle_verified(frame: dd.DataFrame, place: Place, partitions: int) -> dd.DataFrame:
+    """Return the rows of a frame of numbers in the partitions that ``place`` gives them.
+
+    A task that would use a partition with other rows raises ShuffleError instead.
+    """
+    meta = frame._meta.assign(**{_PARTITION: np.int64(0)})
+    placed = map_frames("p2p.places", _with_partition, frame, place, Attempt(), meta=meta)
+    sums = placed.reduction(
+        partial(_sum_by_partition, partitions),
+        aggregate=partial(_add_sums, partitions),
+        meta=_SUMS,
+        token="p2p.sums",  # noqa: S106 - the name of the tasks
+    )
+    if partitions == 1:
+        shuffled = placed.repartition(npartitions=1)
+    else:
+        # No public function of Dask takes the partition of each row.
+        shuffled = new_collection(P2PShuffle(placed.expr, _PARTITION, partitions))
+    numbers = dd.from_map(_number, range(partitions), meta=_NUMBER, label="p2p.numbers")
+    return map_frames("p2p.check", _check, shuffled, sums, numbers, meta=frame._meta)
+
+
+def start_again(frame: dd.DataFrame) -> dd.DataFrame:
+    """Return a frame with another attempt at each of its shuffles."""
+    expression: Any = frame.expr
+    operands = (operand for node in expression.walk() for operand in node.operands)
+    for attempt in {operand for operand in operands if isinstance(operand, Attempt)}:
+        expression = expression.substitute(attempt, Attempt())
+    return new_collection(expression)
+
+
+def _with_partition(frame: pd.DataFrame, place: Place, _attempt: Attempt) -> pd.DataFrame:
+    return frame.assign(**{_PARTITION: place(frame)})
+
+
+def _sum_by_partition(partitions: int, placed: pd.DataFrame) -> pd.DataFrame:
+    """Return the number of rows and the sum of their hashes for each partition."""
+    return sum_rows(placed.drop(columns=_PARTITION), placed[_PARTITION].to_numpy(), partitions)
+
+
+def _add_sums(partitions: int, sums: pd.DataFrame) -> pd.DataFrame:
+    """Return the sums by partition of several frames of sums; int64 wraps around."""
+    total = sums.to_numpy().reshape(-1, partitions, 2).sum(axis=0)
+    return pd.DataFrame(total, columns=_SUMS.columns)
+
+
+def _number(number: int) -> pd.DataFrame:
+    return pd.DataFrame({"number": [number]})
+
+
+def _check(placed: pd.DataFrame, expected: pd.DataFrame, number: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of a partition; raise ShuffleError if they are not the expected ones."""
+    rows = placed.drop(columns=_PARTITION)
+    partition = int(number["number"].iloc[0])
+    actual = sum_rows(rows, np.zeros(len(rows), np.int64), 1).iloc[0]
+    wanted = expected.iloc[partition]
+    if not actual.equals(wanted):
+        is_count = actual["rows"] != wanted["rows"]
+        raise ShuffleError(
+            f"partition {partition} of {len(expected)} of a shuffle has {actual['rows']:,} rows"
+            + (
+                f" instead of {wanted['rows']:,}"
+                if is_count
+                else ", but not those that it was sent"
+            )
+        )
+    return rows
