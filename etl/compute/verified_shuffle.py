@@ -43,6 +43,8 @@ def shuffle_verified(frame: dd.DataFrame, place: Place, partitions: int) -> dd.D
 
     A task that would use a partition with other rows raises ShuffleError instead.
     """
+    if partitions == 1:
+        return frame.repartition(npartitions=1)
     meta = frame._meta.assign(**{_PARTITION: np.int64(0)})
     placed = map_frames("p2p.places", _with_partition, frame, place, Attempt(), meta=meta)
     sums = placed.reduction(
@@ -51,11 +53,8 @@ def shuffle_verified(frame: dd.DataFrame, place: Place, partitions: int) -> dd.D
         meta=_SUMS,
         token="p2p.sums",  # noqa: S106 - the name of the tasks
     )
-    if partitions == 1:
-        shuffled = placed.repartition(npartitions=1)
-    else:
-        # No public function of Dask takes the partition of each row.
-        shuffled = new_collection(P2PShuffle(placed.expr, _PARTITION, partitions))
+    # No public function of Dask takes the partition of each row. It drops the column.
+    shuffled = new_collection(P2PShuffle(placed.expr, _PARTITION, partitions))
     numbers = dd.from_map(_number, range(partitions), meta=_NUMBER, label="p2p.numbers")
     return map_frames("p2p.check", _check, shuffled, sums, numbers, meta=frame._meta)
 
@@ -88,9 +87,8 @@ def _number(number: int) -> pd.DataFrame:
     return pd.DataFrame({"number": [number]})
 
 
-def _check(placed: pd.DataFrame, expected: pd.DataFrame, number: pd.DataFrame) -> pd.DataFrame:
+def _check(rows: pd.DataFrame, expected: pd.DataFrame, number: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of a partition; raise ShuffleError if they are not the expected ones."""
-    rows = placed.drop(columns=_PARTITION)
     partition = int(number["number"].iloc[0])
     actual = sum_rows(rows, np.zeros(len(rows), np.int64), 1).iloc[0]
     wanted = expected.iloc[partition]
