@@ -12,7 +12,8 @@ def map_frames(
     """Return the frames that a function returns for the partitions of frames with this number, in order.
 
     A frame of one partition is passed to all tasks. ``name`` is the name of the tasks at the scheduler, such
-    as ``dedup_minhash.pairs``. Dask joins the names of fused tasks with ``-``, and groups tasks by the words
-    that have only letters, after the first: a ``.`` ends the name at the first of the fused tasks.
+    as ``minhash.pairs``. Dask joins the names of up to four fused tasks with ``-``, and groups tasks by the
+    first name and the following ones that have only letters: with a ``.`` in each, by the first alone. Its
+    dashboard cuts names of more than 15 characters.
     """
     return dd.map_partitions(function, *frames, meta=meta, token=name, align_dataframes=False)
