@@ -13,8 +13,8 @@ def map_frames(
     """Return what a function returns for the partitions of frames with this number, in order.
 
     A frame of one partition is passed to all tasks, and so are arguments that are no frames. ``name`` is the
-    name of the tasks at the scheduler, such as ``dedup_minhash.pairs``. Dask joins the names of fused tasks
-    with ``-``, and groups tasks by the words that have only letters, after the first: a ``.`` ends the name
-    at the first of the fused tasks.
+    name of the tasks at the scheduler, such as ``minhash.pairs``. Dask joins the names of up to four fused
+    tasks with ``-``, and groups tasks by the first name and the following ones that have only letters: with
+    a ``.`` in each, by the first alone. Its dashboard cuts names of more than 15 characters.
     """
     return dd.map_partitions(function, *arguments, meta=meta, token=name, align_dataframes=False)

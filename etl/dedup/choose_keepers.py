@@ -41,7 +41,7 @@ MAX_ROUNDS: Final = 100
 """Chosen here: about three times log2 of a billion documents."""
 
 _MAX_HOMES = MAX_TASKS // 8  # Dask's scheduler keeps four tasks of each for every round
-_TASK = "dedup_minhash.keepers"
+_TASK = "minhash.keepers"
 _OPEN = SIMILAR_PAIRS.assign(stays=pd.Series(dtype="bool"))  # stays: the better document does
 _MARKED = _OPEN.assign(is_open=pd.Series(dtype="bool"))
 _QUESTION = empty_pairs(document="int64", asker="int64", bucket="int64")
@@ -74,7 +74,7 @@ def choose_keepers(client: Client, similar: dd.DataFrame) -> dd.DataFrame:
             raise StageError(
                 f"{num_open:,} pairs of similar documents are undecided after {many(rounds, 'round')}: "
                 "more than one task decides",
-                where=_TASK,
+                where="dedup_minhash",
                 hint="the lake has long chains of similar documents: raise min_similarity of dedup_minhash",
             )
         marked = map_frames(_TASK, mark_open, _round(pairs), meta=_MARKED)

@@ -68,7 +68,7 @@ class PassResult:
         starts = [int(part[0]) << ROW_BITS for part in file_parts]
         dropped = split_at(self.pairs, "document", starts)
         without = partial(_without, column=column)
-        return map_frames("duplicates.leave_out", without, frame, dropped, meta=frame._meta)
+        return map_frames("pairs.leave_out", without, frame, dropped, meta=frame._meta)
 
     def join(self, pairs: dd.DataFrame) -> Self:
         """Return the result with the pairs of another pass, which left out the dropped documents."""

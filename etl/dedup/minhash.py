@@ -77,7 +77,7 @@ def find_similar(inputs: PassInput, stage: DedupMinhash, earlier: PassResult) ->
         earlier = earlier.join(equal).hold(inputs.client)
     chosen = choose_keepers(inputs.client, _similar_pairs(inputs, stage, earlier))
     as_pairs = partial(pd.DataFrame.assign, kind=schemas.WHOLE.index("near"))
-    return earlier.join(map_frames("dedup_minhash.keepers", as_pairs, chosen, meta=PAIRS))
+    return earlier.join(map_frames("minhash.keepers", as_pairs, chosen, meta=PAIRS))
 
 
 def _similar_pairs(inputs: PassInput, stage: DedupMinhash, earlier: PassResult) -> dd.DataFrame:
@@ -93,12 +93,12 @@ def _similar_pairs(inputs: PassInput, stage: DedupMinhash, earlier: PassResult) 
         file_parts,
         read=partial(_read_bands, reader=inputs.reader, stage=stage),
         meta=_BANDS,
-        label="dedup_minhash.bands",
+        label="minhash.bands",
     )
     bands = earlier.leave_out(bands, file_parts, "address")
     bands = shuffle_by_range(bands, "key", partitions)
     candidates = _PairCandidates(stored, inputs.settled)
-    pairs = map_frames("dedup_minhash.pairs", candidates, bands, meta=_COMPARED)
+    pairs = map_frames("minhash.pairs", candidates, bands, meta=_COMPARED)
     # Pairs are compared where the data files of their documents are read: buckets of neighbouring files,
     # several tasks for each.
     many = min(4 * partitions, 1 + len(inputs.files) // FILES_PER_BUCKET, MAX_TASKS)
@@ -108,18 +108,15 @@ def _similar_pairs(inputs: PassInput, stage: DedupMinhash, earlier: PassResult) 
     # A pair visits the bucket of the better document, whose signature it takes along, and then the
     # bucket of the worse one, where the two are compared.
     pairs = shuffle_by_value(pairs, "bucket", buckets)
-    signed = map_frames("dedup_minhash.sign", check.sign, pairs, meta=check.meta())
+    signed = map_frames("minhash.sign", check.sign, pairs, meta=check.meta())
     signed = shuffle_by_value(signed, "bucket", buckets)
-    estimated = map_frames("dedup_minhash.estimate", check.estimate, signed, meta=ESTIMATED_PAIRS)
+    estimated = map_frames("minhash.score", check.estimate, signed, meta=ESTIMATED_PAIRS)
     if stage.verify == "estimate":
         similar = itemgetter([*SIMILAR_PAIRS.columns])
-        return map_frames("dedup_minhash.estimate", similar, estimated, meta=SIMILAR_PAIRS)
+        return map_frames("minhash.score", similar, estimated, meta=SIMILAR_PAIRS)
     compare = [partial(check.compare_texts, part=part) for part in range(parts)]
     compared = dd.concat(
-        [
-            map_frames("dedup_minhash.compare", each, estimated, meta=SIMILAR_PAIRS)
-            for each in compare
-        ]
+        [map_frames("minhash.compare", each, estimated, meta=SIMILAR_PAIRS) for each in compare]
     )
     return compared.repartition(npartitions=1) if buckets == 1 else compared
 

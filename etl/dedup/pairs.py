@@ -43,7 +43,7 @@ def join_pairs(earlier: dd.DataFrame, later: dd.DataFrame) -> dd.DataFrame:
     partitions = max(earlier.npartitions, later.npartitions)
     earlier = shuffle_by_value(earlier, "keeper", partitions)
     later = shuffle_by_value(later, "document", partitions)
-    return map_frames("duplicates.join", replace_dropped_keepers, earlier, later, meta=PAIRS)
+    return map_frames("pairs.join", replace_dropped_keepers, earlier, later, meta=PAIRS)
 
 
 def replace_dropped_keepers(earlier: pd.DataFrame, later: pd.DataFrame) -> pd.DataFrame:
@@ -68,9 +68,9 @@ class PairWriter:
     def write(self, client: Client, pairs: dd.DataFrame) -> list[DataFile]:
         """Write all pairs on the workers and return the new data files."""
         groups = 1 + len(self.files) // FILES_PER_DUPLICATES_FILE
-        pairs = map_frames("duplicates.buckets", _with_buckets, pairs, meta=_BUCKETS)
+        pairs = map_frames("pairs.group", _with_buckets, pairs, meta=_BUCKETS)
         pairs = shuffle_by_value(pairs, "bucket", min(pairs.npartitions, groups))
-        results = map_frames("duplicates.write", self, pairs, meta=_WRITTEN)
+        results = map_frames("pairs.write", self, pairs, meta=_WRITTEN)
         written = compute_frame(client, results, label="duplicates")
         return [DataFile(**fields) for text in written["data_files"] for fields in json.loads(text)]
 

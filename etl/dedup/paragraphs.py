@@ -72,7 +72,7 @@ _UNITS_PER_ROW: Final = 16  # of a typical web page; only decides how many data 
 _WRITTEN = pd.DataFrame({name: pd.Series(dtype=object) for name in ("data_files", "short")})
 _FILES = _WRITTEN[["data_files"]]  # the driver needs no more
 _SHORT = _empty("document")
-_WRITE = "dedup_paragraphs.write"
+_WRITE = "cuts.write"
 _QUESTIONS = _empty("document", "range", "bucket")
 _ANSWERS = _empty("document", "range")
 
@@ -102,7 +102,7 @@ def find_repeated_passages(
     write = _WriteRows(inputs.files, inputs.reader, stage, inputs.name, schemas.SHORT)
     repeats = _repeats(units, inputs.files)
     written = hold_frame(client, map_frames(_WRITE, write, repeats, meta=_WRITTEN), label=_LABEL)
-    short = map_frames("dedup_paragraphs.short", _short_documents, written, meta=_SHORT)
+    short = map_frames("cuts.short", _short_documents, written, meta=_SHORT)
     repeats = _repeats(_leave_out_short(units, short), inputs.files)
     cut = map_frames(_WRITE, replace(write, kind=schemas.CUT), repeats, meta=_WRITTEN)
     files = map_frames(_WRITE, itemgetter([*_FILES.columns]), written, meta=_FILES)
@@ -123,18 +123,18 @@ def _shared_units(inputs: PassInput, earlier: PassResult) -> dd.DataFrame:
         file_parts,
         read=partial(_count_units, reader=reader),
         meta=_COUNT,
-        label="dedup_paragraphs.count",
+        label="cuts.count",
     )
     num_units = int(compute_frame(client, counts, label=_LABEL)["units"].sum())
     units = files.frame(
         file_parts,
         read=partial(_read_units, reader=reader),
         meta=_UNITS,
-        label="dedup_paragraphs.units",
+        label="cuts.units",
     )
     units = earlier.leave_out(units, file_parts, "document")
     units = shuffle_by_range(units, "hash", partitions_for(num_units, stored.rows))
-    return map_frames("dedup_paragraphs.shared", _ShareUnits(stored), units, meta=_UNITS)
+    return map_frames("cuts.shared", _ShareUnits(stored), units, meta=_UNITS)
 
 
 def _count_units(file: NumberedFile, *, reader: DocumentReader) -> pd.DataFrame:
@@ -192,13 +192,13 @@ def _leave_out_short(units: dd.DataFrame, short: dd.DataFrame) -> dd.DataFrame:
     """
     if units.npartitions > 1 and short.npartitions > 1:
         ask = partial(questions, partitions=units.npartitions)
-        asked = map_frames("dedup_paragraphs.short", ask, units, meta=_QUESTIONS)
+        asked = map_frames("cuts.short", ask, units, meta=_QUESTIONS)
         asked = shuffle_by_value(asked, "bucket", short.npartitions)
-        answered = map_frames("dedup_paragraphs.short", answers, short, asked, meta=_ANSWERS)
+        answered = map_frames("cuts.short", answers, short, asked, meta=_ANSWERS)
         short = shuffle_by_value(answered, "range", units.npartitions)
     else:
         short = short.repartition(npartitions=1)  # all partitions of units get it
-    return map_frames("dedup_paragraphs.short", without_short, units, short, meta=_UNITS)
+    return map_frames("cuts.short", without_short, units, short, meta=_UNITS)
 
 
 def questions(units: pd.DataFrame, *, partitions: int) -> pd.DataFrame:
@@ -224,7 +224,7 @@ def without_short(units: pd.DataFrame, short: pd.DataFrame) -> pd.DataFrame:
 
 def _repeats(units: dd.DataFrame, files: StoredFileList) -> dd.DataFrame:
     """Return the repeats among units, with neighbouring data files in the same partition."""
-    repeats = map_frames("dedup_paragraphs.repeats", repeats_of, units, meta=_REPEATS)
+    repeats = map_frames("cuts.repeats", repeats_of, units, meta=_REPEATS)
     groups = 1 + len(files) // FILES_PER_DUPLICATES_FILE
     return shuffle_by_value(repeats, "bucket", min(repeats.npartitions, groups))
 

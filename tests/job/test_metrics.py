@@ -153,6 +153,8 @@ def test_the_page_explains_every_name_of_a_task(runs: Runs) -> None:
     documented = [name for row in table("task") for name in re.findall("`([^`]+)`", row[0])]
     assert len(documented) == len({*documented})
     assert runs.tasks == {*documented}
+    of_dask = {"shuffle-transfer", "repartitiontofewer"}
+    assert max(map(len, runs.tasks - of_dask)) <= 15, "the dashboard cuts longer names"
 
 
 @pytest.mark.slow
