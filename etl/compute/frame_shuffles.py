@@ -55,10 +55,12 @@ def shuffle_by_range(frame: dd.DataFrame, column: str, partitions: int) -> dd.Da
     With more than one partition, the new column ``range`` (int64) numbers the ranges. A partition gets
     several ranges, which evens out the sizes of the partitions.
     """
-    if partitions > 1:
-        frame = frame.assign(range=range_of(frame[column], partitions))
-        column = "range"
-    return shuffle_by_value(frame, column, partitions)
+    if partitions == 1:
+        return shuffle_by_value(frame, column, 1)
+    ranged = frame.map_partitions(
+        _with_range, column, partitions, meta=frame._meta.assign(range=np.int64(0))
+    )
+    return shuffle_by_value(ranged, "range", partitions)
 
 
 def range_of(values: Any, partitions: int) -> Any:
@@ -77,6 +79,10 @@ def split_at(frame: dd.DataFrame, column: str, starts: Sequence[int]) -> dd.Data
     if frame.npartitions == 1:
         return frame
     return shuffle_verified(frame, partial(_by_start, column, starts[1:]), len(starts))
+
+
+def _with_range(frame: pd.DataFrame, column: str, partitions: int) -> pd.DataFrame:
+    return frame.assign(range=range_of(frame[column].to_numpy(), partitions))
 
 
 def _by_value(column: str, partitions: int, frame: pd.DataFrame) -> NDArray[np.int64]:

@@ -72,8 +72,6 @@ _SHORT = _empty("document")
 _QUESTIONS = _empty("document", "range", "bucket")
 _ANSWERS = _empty("document", "range")
 
-_LABEL: Final = "dedup_paragraphs"
-
 DECIDED: Final = -1
 """The ordinal of all units of a decided document: they are kept, so their positions do not matter."""
 
@@ -93,11 +91,11 @@ def find_repeated_passages(
     # Repeats are determined twice. Of ``a``, ``a b`` and ``b c d``, the second document loses ``a``. If
     # ``b`` alone is too short, it is dropped, and then ``b`` must not be cut from the third document, as
     # it was the first time.
-    units = hold_frame(client, _shared_units(inputs, earlier), label=_LABEL)
+    units = hold_frame(client, _shared_units(inputs, earlier), label="dedup_paragraphs")
     earlier = earlier.write(inputs)
     write = _WriteRows(inputs.files, inputs.reader, stage, inputs.name, schemas.SHORT)
-    written = _repeats(units, inputs.files).map_partitions(write, meta=_WRITTEN)
-    written = hold_frame(client, written, label=_LABEL)
+    rows = _repeats(units, inputs.files).map_partitions(write, meta=_WRITTEN)
+    written = hold_frame(client, rows, label="dedup_paragraphs")
     short = written.map_partitions(_short_documents, meta=_SHORT)
     cut = _repeats(_leave_out_short(units, short), inputs.files).map_partitions(
         replace(write, kind=schemas.CUT), meta=_WRITTEN
@@ -118,7 +116,7 @@ def _shared_units(inputs: PassInput, earlier: PassResult) -> dd.DataFrame:
     counts = files.frame(
         file_parts, read=partial(_count_units, reader=reader), meta=_COUNT, label="units-count"
     )
-    num_units = int(compute_frame(client, counts["units"].sum(), label=_LABEL))
+    num_units = int(compute_frame(client, counts["units"].sum(), label="dedup_paragraphs"))
     units = files.frame(
         file_parts,
         read=partial(_read_units, reader=reader),
@@ -240,7 +238,7 @@ def repeats_of(units: pd.DataFrame) -> pd.DataFrame:
 
 def _data_files(client: Client, written: dd.DataFrame) -> list[DataFile]:
     """Return the data files that ``_WriteRows`` has written."""
-    results = compute_frame(client, written[["data_files"]], label=_LABEL)
+    results = compute_frame(client, written[["data_files"]], label="dedup_paragraphs")
     return [DataFile(**fields) for text in results["data_files"] for fields in json.loads(text)]
 
 
