@@ -56,15 +56,11 @@ def shuffle_by_range(frame: dd.DataFrame, column: str, partitions: int) -> dd.Da
     With more than one partition, the new column ``range`` (int64) numbers the ranges. A partition gets
     several ranges, which evens out the sizes of the partitions.
     """
-    if partitions > 1:
-        frame = map_frames(
-            "p2p.ranges",
-            partial(_with_ranges, column, partitions),
-            frame,
-            meta=frame._meta.assign(range=pd.Series(dtype="int64")),
-        )
-        column = "range"
-    return shuffle_by_value(frame, column, partitions)
+    if partitions == 1:
+        return shuffle_by_value(frame, column, 1)
+    meta = frame._meta.assign(range=np.int64(0))
+    ranged = map_frames("p2p.ranges", _with_range, frame, column, partitions, meta=meta)
+    return shuffle_by_value(ranged, "range", partitions)
 
 
 def range_of(values: Any, partitions: int) -> Any:
@@ -85,8 +81,8 @@ def split_at(frame: dd.DataFrame, column: str, starts: Sequence[int]) -> dd.Data
     return shuffle_verified(frame, partial(_by_start, column, starts[1:]), len(starts))
 
 
-def _with_ranges(column: str, partitions: int, frame: pd.DataFrame) -> pd.DataFrame:
-    return frame.assign(range=range_of(frame[column], partitions))
+def _with_range(frame: pd.DataFrame, column: str, partitions: int) -> pd.DataFrame:
+    return frame.assign(range=range_of(frame[column].to_numpy(), partitions))
 
 
 def _by_value(column: str, partitions: int, frame: pd.DataFrame) -> NDArray[np.int64]:

@@ -28,14 +28,16 @@ def sum_rows(frame: pd.DataFrame, parts: NDArray[np.int64], num_parts: int) -> p
     counts, sums = np.zeros((2, num_parts), np.int64)
     for name in frame.columns:
         fold_column(hashes, _words(frame[name].to_numpy()))
-    add_rows(hashes, parts.astype(np.int64), counts, sums)
+    add_rows(hashes, _words(parts), counts, sums)
     return pd.DataFrame({"rows": counts, "sum": sums})
 
 
 def _words(values: NDArray[Any]) -> NDArray[np.int64]:
     """Return numbers as int64, by their bits; all NaN are the same."""
     if values.dtype.kind == "f":
-        values = np.where(np.isnan(values), np.nan, values.astype(np.float64)).view(np.int64)
+        is_nan = np.isnan(values)
+        values = np.where(is_nan, np.nan, values) if is_nan.any() else values
+        values = values.astype(np.float64, copy=False).view(np.int64)
     return frozen(np.ascontiguousarray(values, np.int64))
 
 
@@ -58,7 +60,7 @@ def sum_table(table: pa.Table) -> int:
         else:
             strings = texts(column)
             fold_bytes(hashes, strings.data, strings.offsets)
-    add_rows(hashes, np.zeros(len(table), np.int64), counts, sums)
+    add_rows(hashes, _words(np.zeros(len(table), np.int64)), counts, sums)
     return int(sums[0])
 
 

@@ -76,8 +76,6 @@ _WRITE = "cuts.write"
 _QUESTIONS = _empty("document", "range", "bucket")
 _ANSWERS = _empty("document", "range")
 
-_LABEL: Final = "dedup_paragraphs"
-
 DECIDED: Final = -1
 """The ordinal of all units of a decided document: they are kept, so their positions do not matter."""
 
@@ -97,11 +95,13 @@ def find_repeated_passages(
     # Repeats are determined twice. Of ``a``, ``a b`` and ``b c d``, the second document loses ``a``. If
     # ``b`` alone is too short, it is dropped, and then ``b`` must not be cut from the third document, as
     # it was the first time.
-    units = hold_frame(client, _shared_units(inputs, earlier), label=_LABEL)
+    units = hold_frame(client, _shared_units(inputs, earlier), label="dedup_paragraphs")
     earlier = earlier.write(inputs)
     write = _WriteRows(inputs.files, inputs.reader, stage, inputs.name, schemas.SHORT)
     repeats = _repeats(units, inputs.files)
-    written = hold_frame(client, map_frames(_WRITE, write, repeats, meta=_WRITTEN), label=_LABEL)
+    written = hold_frame(
+        client, map_frames(_WRITE, write, repeats, meta=_WRITTEN), label="dedup_paragraphs"
+    )
     short = map_frames("cuts.short", _short_documents, written, meta=_SHORT)
     repeats = _repeats(_leave_out_short(units, short), inputs.files)
     cut = map_frames(_WRITE, replace(write, kind=schemas.CUT), repeats, meta=_WRITTEN)
@@ -125,7 +125,7 @@ def _shared_units(inputs: PassInput, earlier: PassResult) -> dd.DataFrame:
         meta=_COUNT,
         label="cuts.count",
     )
-    num_units = int(compute_frame(client, counts, label=_LABEL)["units"].sum())
+    num_units = int(compute_frame(client, counts, label="dedup_paragraphs")["units"].sum())
     units = files.frame(
         file_parts,
         read=partial(_read_units, reader=reader),
@@ -247,7 +247,7 @@ def repeats_of(units: pd.DataFrame) -> pd.DataFrame:
 
 def _data_files(client: Client, written: dd.DataFrame) -> list[DataFile]:
     """Return the data files that ``_WriteRows`` has written."""
-    results = compute_frame(client, written, label=_LABEL)
+    results = compute_frame(client, written, label="dedup_paragraphs")
     return [DataFile(**fields) for text in results["data_files"] for fields in json.loads(text)]
 
 

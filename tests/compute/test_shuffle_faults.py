@@ -21,11 +21,11 @@ from etl.compute.connect import follow_client
 from etl.compute.frame_shuffles import shuffle_by_value
 from etl.compute.row_checksums import sum_rows
 from etl.errors import ShuffleError
-from tests.compute.test_verified_shuffle import PARTS, ROWS, frame, read, values
 from tests.helpers.listeners import Calls
 from tests.helpers.ports import free_ports
 from tests.helpers.remote_workers import remote_cluster
 from tests.helpers.shuffle_faults import Fault, install_in_worker
+from tests.helpers.shuffle_frames import PARTS, ROWS, frame, read, values
 
 pytestmark = pytest.mark.slow
 

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
@@ -19,8 +18,8 @@ from etl.compute.row_checksums import sum_rows
 from etl.errors import HeldFrameError, ShuffleError
 from tests.helpers.listeners import Recorder
 from tests.helpers.shuffle_faults import Fault, install
+from tests.helpers.shuffle_frames import PARTS, ROWS, frame, read, values
 
-ROWS, PARTS = 500, 6
 LOSSES = ["lost shard", "doubled rows", "lost partition", "swapped partition"]
 
 
@@ -38,23 +37,6 @@ def short_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compute_frames, "_PAUSE", 0.01)
 
 
-def read(part: int) -> pd.DataFrame:
-    """Return rows with a column of each type that is shuffled."""
-    rng = np.random.default_rng(part)
-    value = rng.integers(-(2**63), 2**63 - 1, ROWS, dtype=np.int64)
-    rank = np.where(rng.random(ROWS) < 0.3, np.nan, rng.random(ROWS))
-    return pd.DataFrame({"value": value, "rank": rank, "is_new": rank > 0.5})
-
-
-def frame() -> dd.DataFrame:
-    return dd.from_map(read, range(PARTS), meta=read(0)[:0])
-
-
-def values(rows: pd.DataFrame) -> list[tuple[str, ...]]:
-    """Return the rows in some order; NaN equals NaN."""
-    return sorted(tuple(map(str, row)) for row in rows[["value", "rank", "is_new"]].to_numpy())
-
-
 @pytest.fixture(scope="module")
 def expected() -> list[tuple[str, ...]]:
     return values(pd.concat(map(read, range(PARTS))))
@@ -69,6 +51,7 @@ def test_each_shuffle_keeps_all_rows_and_brings_equal_values_together(
         "one": shuffle_by_value(frame(), "value", 1),
         "range": shuffle_by_range(frame(), "value", 3),
         "start": split_at(frame(), "value", starts),
+        "again": shuffle_by_range(shuffle_by_value(frame(), "value", 4), "value", 3),
     }
     for name, result in shuffled.items():
         parts = client.gather(client.compute(result.to_delayed()))
