@@ -143,7 +143,7 @@ class Api:
             ):  # the next page is of a version that is no longer stored: read all at once
                 items, params = [], selectors
                 continue
-            for item in page["items"]:
+            for item in page["items"] or ():  # null in a list of metadata
                 item["metadata"].pop("managedFields", None)  # half of an item
                 items.append(item)
             if not (token := page.get("metadata", {}).get("continue")):
