@@ -10,7 +10,7 @@ import re
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -40,6 +40,7 @@ class KubernetesApi:
     logs: dict[str, str] = field(default_factory=dict)  # by pod
     on_create: Callable[[str, Json], None] = lambda _plural, _item: None
     on_delete: Callable[[str, Json], None] = lambda _plural, _item: None
+    expired_pages: int = 0  # this many requests for further pages are refused
     calls: Counter[tuple[str, str]] = field(default_factory=Counter)  # verb, resource
 
     def add(self, plural: str, item: Json) -> Json:
@@ -103,7 +104,7 @@ class KubernetesApi:
                 and _is_selected(item, request.query.get("fieldSelector", ""))
                 and all(item["metadata"].get("labels", {}).get(k) == v for k, v in wanted)
             ]
-            return web.json_response({"items": items})
+            return self._page(items, request.query)
         if verb == "create":
             item = await request.json()
             key = plural, namespace, item["metadata"]["name"]
@@ -126,6 +127,15 @@ class KubernetesApi:
             self._delete(key)
             await asyncio.to_thread(self.on_delete, plural, item)
         return web.json_response(item)
+
+    def _page(self, items: list[Json], query: Mapping[str, str]) -> web.Response:
+        first, limit = int(query.get("continue", 0)), int(query.get("limit", len(items)))
+        if first and self.expired_pages:
+            self.expired_pages -= 1
+            return _status(410, "The provided continue parameter is too old")
+        end = first + limit
+        metadata = {"continue": str(end)} if end < len(items) else {}
+        return web.json_response({"items": items[first:end], "metadata": metadata})
 
     def _delete(self, key: Key) -> None:
         """Delete an object and what it owns."""

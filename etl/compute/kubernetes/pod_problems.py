@@ -35,6 +35,7 @@ _EVENTS: Final = ("type!=Normal,reason!=FailedScheduling", f"reason={_NOTED}")
 """Selectors of the events that are read: a pod's own status says that it has no node."""
 _COMBINED: Final = "(combined from similar events): "
 _ROLE: Final = "dask.org/component"
+_NUMBER: Final = re.compile(r"(?<![\w-])\d[\w.]*")  # with its unit; not of a name, as in tls-2
 _UID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -70,7 +71,7 @@ class _Finding:
         A quota reports how much is used, which changes with each pod.
         """
         text = _UID.sub("", re.sub(rf"{re.escape(self.name)}[-\w.]*", "", self.message))
-        return self.several, self.role, re.sub(r"\d+", "0", text)
+        return self.several, self.role, _NUMBER.sub("0", text)
 
 
 def read_problems(
