@@ -74,7 +74,10 @@ class KubernetesApi:
         if sub == "portforward":
             return await self._forward(request)
         if sub == "log":
-            return web.Response(text=self.logs.get(name, ""))
+            text = self.logs.get(name, "")
+            if "timestamps" in request.query:
+                text = re.sub("^(?=.)", f"{now()} ", text, flags=re.MULTILINE)
+            return web.Response(text=text)
         return await self._answer(request, verb, (plural, namespace, name))
 
     async def review(self, request: web.Request) -> web.Response:

@@ -1,19 +1,21 @@
 """Many pods: pages of lists, problems by their cause, logs of several pods, and the end of a driver."""
 
+import asyncio
 import re
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from etl.compute.kubernetes import waiting
+from etl.compute.kubernetes import log_follower, waiting
 from etl.compute.kubernetes.pod_problems import PodProblem, find_problems
 from etl.compute.listener import Listener
 from tests.helpers.cli import etl
 from tests.helpers.kubernetes_api import KubernetesApi, event, kubernetes_api, pod
 
 pytest.importorskip("kr8s", reason="it is in the extra k8s")
+httpx = pytest.importorskip("httpx")
 
 FILE = "image: registry.example.com/tokenlake:0.1.0\nworkers: 1\n"
 RECIPE = "name: mine\nsource: {path: 's3://b/*.jsonl'}\nlake: s3://b/lake\nstages: [dedup_exact]\n"
@@ -122,6 +124,31 @@ def test_lines_of_several_pods_name_their_pod(api: KubernetesApi) -> None:
     add_cluster(api, 60)
     result = etl("logs", "cluster.yaml", "--of", "worker", "--follow")
     assert "60 logs cannot be followed at once, at most 50 can" in result.stderr
+
+
+def test_a_log_continues_after_an_outage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_follower, "_RETRY_SECONDS", 0.0)
+    stamps = ["2026-01-01T00:00:00.1Z", *["2026-01-01T00:00:00.12Z"] * 2, "2026-01-01T00:00:01Z"]
+    log = [f"{stamp} line {number}" for number, stamp in enumerate(stamps)]
+    opened: list[str] = []
+
+    async def open_log(_pod: str, _container: str | None, since: str) -> AsyncIterator[str]:
+        opened.append(since)
+        for line in log[: 3 if len(opened) == 1 else None]:  # the server sends whole seconds
+            yield line
+        if len(opened) < 3:
+            raise httpx.ReadError("the connection is lost")
+
+    async def read() -> list[str]:
+        follower = log_follower.LogFollower(open_log)
+        await follower.add({"pod": None})
+        lines: list[str] = []
+        while follower.is_active:
+            lines += [line for _, line in await follower.read(0.01)]
+        return lines
+
+    assert asyncio.run(read()) == [f"line {number}" for number in range(4)]
+    assert opened == ["", stamps[1], stamps[3]]
 
 
 @pytest.mark.parametrize("case", ["of the driver", "of a person"])

@@ -277,15 +277,20 @@ class Api:
         ) as response:
             return response.text
 
-    async def _follow(self, pod: str, container: str | None) -> AsyncIterator[str]:
+    async def _follow(self, pod: str, container: str | None, since: str) -> AsyncIterator[str]:
         import kr8s
 
-        params = {"follow": "true"} | ({} if container is None else {"container": container})
+        params = {
+            "follow": "true",
+            "timestamps": "true",
+            "container": container,
+            "sinceTime": since,
+        }
         try:
             async with self._api.call_api(
                 namespace=self._namespace,
                 url=f"pods/{pod}/log",
-                params=params,
+                params={name: value for name, value in params.items() if value},
                 stream=True,
                 timeout=None,
             ) as response:

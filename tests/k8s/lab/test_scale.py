@@ -2,6 +2,7 @@
 
 import json
 import time
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -64,8 +65,11 @@ def test_the_problems_of_a_thousand_pods_are_a_few_and_down_leaves_none(
     add_deployments(bare, settings, [f"tokenlake-default-worker-more-{n}" for n in range(20)])
     wait_until(lambda: len(refused(bare)) == 20, seconds=60, what="the quota is exceeded")
     started = time.monotonic()
+    tracemalloc.start()
     result = etl("cluster", "status", "cluster.yaml")
-    figures.append(f"status of 1,000 pods in {time.monotonic() - started:.1f} s")
+    peak = tracemalloc.get_traced_memory()[1] / 1e6
+    tracemalloc.stop()
+    figures.append(f"status of 1,000 pods in {time.monotonic() - started:.1f} s, {peak:.0f} MB")
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
     assert (
