@@ -11,7 +11,7 @@ from etl.compute.listener import Listener
 from etl.errors import ClusterError
 from etl.plural import many
 
-_STALLED_SECONDS: Final = 60.0  # pods have 20 to end
+_STALLED_SECONDS: Final = 120.0  # pods have 20 to end; the controllers may have other work
 _OWNED: Final = ("Deployment", "ReplicaSet", "Pod", "Service")
 """What the operator and the controllers of Kubernetes create for a cluster, with its label."""
 _NOUNS: Final = {"DaskCluster": "cluster", "DaskWorkerGroup": "worker group"}

@@ -1,8 +1,8 @@
 """A cluster of a thousand workers: its status, what is wrong, and its end."""
 
 import json
+import re
 import time
-import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -65,11 +65,8 @@ def test_the_problems_of_a_thousand_pods_are_a_few_and_down_leaves_none(
     add_deployments(bare, settings, [f"tokenlake-default-worker-more-{n}" for n in range(20)])
     wait_until(lambda: len(refused(bare)) == 20, seconds=60, what="the quota is exceeded")
     started = time.monotonic()
-    tracemalloc.start()
     result = etl("cluster", "status", "cluster.yaml")
-    peak = tracemalloc.get_traced_memory()[1] / 1e6
-    tracemalloc.stop()
-    figures.append(f"status of 1,000 pods in {time.monotonic() - started:.1f} s, {peak:.0f} MB")
+    figures.append(f"status of 1,000 pods in {time.monotonic() - started:.1f} s")
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
     assert (
@@ -89,7 +86,7 @@ def test_the_problems_of_a_thousand_pods_are_a_few_and_down_leaves_none(
     figures.append(f"end of 1,000 pods in {time.monotonic() - started:.1f} s")
     assert result.exit_code == 0, result.output
     assert bare.lab.items(OWNED) == []
-    assert "1,000 pods, 1 service left" in result.stderr
+    assert re.search(r"the cluster to end, 20 deployments, .* pods, 1 service left", result.stderr)
     assert "cluster    tokenlake deleted" in result.stderr
     bare.lab.kubectl("delete", "resourcequota", "small")
 
