@@ -37,8 +37,10 @@ def await_end(api: Api, settings: ClusterFile, listener: Listener) -> None:
     Raises ClusterError that names what is left if nothing ends any more.
     """
     waiting = Waiting(listener)
-    fewest, changed = None, 0.0
-    while left := list_left(api, settings):
+    fewest, changed, was_left = None, 0.0, False
+    # Twice nothing, since the operator may still be creating Deployments, which Kubernetes deletes at once.
+    while (left := list_left(api, settings)) or was_left:
+        was_left = bool(left)
         if not all(map(_is_ending, left.get("DaskCluster", ()))):
             return
         # The operator may create a group while the cluster is deleted, and then does not delete it.
@@ -48,7 +50,8 @@ def await_end(api: Api, settings: ClusterFile, listener: Listener) -> None:
             fewest, changed = count, waiting.seconds
         if waiting.seconds - changed > _STALLED_SECONDS:
             raise _error(settings, left)
-        waiting.report(f"the cluster to end, {describe(left)} left")
+        if left:
+            waiting.report(f"the cluster to end, {describe(left)} left")
         waiting.pause(count)
 
 

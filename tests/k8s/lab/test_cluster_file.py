@@ -168,7 +168,11 @@ def test_a_driver_is_stopped_with_its_cluster(site: Site, folder: Path, unchange
     previous = etl("logs", "cluster.yaml", "--of", "worker", "--previous")
     assert "no container of worker has ended" in previous.stderr
 
+    followed = start("logs", "cluster.yaml", "--follow")
     result = etl("cluster", "stop", "cluster.yaml")
+    out, err = followed.communicate(timeout=60)
+    assert (followed.returncode, err) == (0, "")
+    assert "cluster    tokenlake created" in out
     assert result.returncode == 0, result.stderr
     assert "driver     tokenlake-driver has stopped" in result.stderr
     assert "cluster    tokenlake is gone" in result.stderr
