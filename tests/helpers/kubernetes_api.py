@@ -37,7 +37,9 @@ class KubernetesApi:
     denied_to_driver: set[tuple[str, str]] = field(default_factory=set)
     namespaces: set[str] = field(default_factory=lambda: {"tokenlake"})
     ports: dict[int, int] = field(default_factory=dict)  # of the pods -> of this machine
-    logs: dict[str, str] = field(default_factory=dict)  # by pod
+    logs: dict[str, str] = field(
+        default_factory=dict
+    )  # by pod, with " before" of its last container
     on_create: Callable[[str, Json], None] = lambda _plural, _item: None
     on_delete: Callable[[str, Json], None] = lambda _plural, _item: None
     expired_pages: int = 0  # this many requests for further pages are refused
@@ -74,7 +76,7 @@ class KubernetesApi:
         if sub == "portforward":
             return await self._forward(request)
         if sub == "log":
-            text = self.logs.get(name, "")
+            text = self.logs.get(f"{name} before" if "previous" in request.query else name, "")
             if "timestamps" in request.query:
                 text = re.sub("^(?=.)", f"{now()} ", text, flags=re.MULTILINE)
             return web.Response(text=text)

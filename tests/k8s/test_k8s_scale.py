@@ -126,6 +126,21 @@ def test_lines_of_several_pods_name_their_pod(api: KubernetesApi) -> None:
     assert "60 logs cannot be followed at once, at most 50 can" in result.stderr
 
 
+def test_previous_logs_are_of_containers_that_have_ended(api: KubernetesApi) -> None:
+    add_cluster(api, 3)
+    first, restarted, _ = api.names("pods")
+    api.logs = dict.fromkeys(api.names("pods"), "now\n")
+    result = etl("logs", "cluster.yaml", "--of", "worker", "--previous")
+    assert "no container of worker has ended" in result.stderr
+    api.item("pods", restarted)["status"]["containerStatuses"][0]["restartCount"] = 1
+    api.logs[f"{restarted} before"] = "killed\n"
+    result = etl("logs", "cluster.yaml", "--of", "worker", "--previous")
+    assert result.stdout == "default-worker-0001  killed\n"
+    result = etl("logs", "cluster.yaml", "--of", first, "--previous", "--follow")
+    assert result.exit_code == 2
+    assert "cannot be followed" in result.stderr
+
+
 def test_a_log_continues_after_an_outage(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_follower, "_RETRY_SECONDS", 0.0)
     stamps = ["2026-01-01T00:00:00.1Z", *["2026-01-01T00:00:00.12Z"] * 2, "2026-01-01T00:00:01Z"]
