@@ -6,10 +6,11 @@ It serves `make test`; the lab of tests/k8s has a real control plane.
 import asyncio
 import contextlib
 import json
+import re
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -21,6 +22,7 @@ from aiohttp import WSMsgType, web
 Json = dict[str, Any]
 Key = tuple[str, str, str]
 _KINDS = {"pods", "services", "events", "secrets", "configmaps", "jobs"}
+_KINDS |= {"deployments", "replicasets"}
 _OF_DASK = {"daskclusters", "daskworkergroups"}
 _VERBS = {"POST": "create", "PATCH": "patch", "DELETE": "delete"}
 
@@ -32,11 +34,15 @@ class KubernetesApi:
     objects: dict[Key, Json] = field(default_factory=dict)
     kinds: set[str] = field(default_factory=lambda: _KINDS | _OF_DASK)
     denied: set[tuple[str, str]] = field(default_factory=set)  # verb, resource
+    denied_to_driver: set[tuple[str, str]] = field(default_factory=set)
     namespaces: set[str] = field(default_factory=lambda: {"tokenlake"})
     ports: dict[int, int] = field(default_factory=dict)  # of the pods -> of this machine
-    logs: dict[str, str] = field(default_factory=dict)  # by pod
+    logs: dict[str, str] = field(
+        default_factory=dict
+    )  # by pod, with " before" of its last container
     on_create: Callable[[str, Json], None] = lambda _plural, _item: None
     on_delete: Callable[[str, Json], None] = lambda _plural, _item: None
+    expired_pages: int = 0  # this many requests for further pages are refused
     calls: Counter[tuple[str, str]] = field(default_factory=Counter)  # verb, resource
 
     def add(self, plural: str, item: Json) -> Json:
@@ -70,14 +76,22 @@ class KubernetesApi:
         if sub == "portforward":
             return await self._forward(request)
         if sub == "log":
-            return web.Response(text=self.logs.get(name, ""))
+            text = self.logs.get(f"{name} before" if "previous" in request.query else name, "")
+            if "timestamps" in request.query:
+                text = re.sub("^(?=.)", f"{now()} ", text, flags=re.MULTILINE)
+            return web.Response(text=text)
         return await self._answer(request, verb, (plural, namespace, name))
 
     async def review(self, request: web.Request) -> web.Response:
         """Answer whether a request would be allowed."""
-        asked = (await request.json())["spec"]["resourceAttributes"]
+        spec = (await request.json())["spec"]
+        asked = spec["resourceAttributes"]
         resource = "/".join(filter(None, [asked["resource"], asked.get("subresource")]))
-        is_allowed = (asked["verb"], resource) not in self.denied
+        denied = self.denied
+        if "user" in spec:
+            assert spec["user"] == "system:serviceaccount:tokenlake:tokenlake-driver"
+            denied = self.denied_to_driver
+        is_allowed = (asked["verb"], resource) not in denied
         return web.json_response({"status": {"allowed": is_allowed}}, status=201)
 
     async def _answer(self, request: web.Request, verb: str, key: Key) -> web.Response:
@@ -92,9 +106,10 @@ class KubernetesApi:
                 item
                 for (kind, place, _), item in self.objects.items()
                 if (kind, place) == (plural, namespace)
+                and _is_selected(item, request.query.get("fieldSelector", ""))
                 and all(item["metadata"].get("labels", {}).get(k) == v for k, v in wanted)
             ]
-            return web.json_response({"items": items})
+            return self._page(items, request.query)
         if verb == "create":
             item = await request.json()
             key = plural, namespace, item["metadata"]["name"]
@@ -106,12 +121,34 @@ class KubernetesApi:
         if key not in self.objects:
             return _status(404, f'{plural} "{name}" not found')
         item = self.objects[key]
+        uid = item["metadata"]["uid"]
+        body = await request.json() if request.can_read_body else {}
+        expected = (body.get("preconditions") or body.get("metadata") or {}).get("uid", uid)
+        if verb in ("delete", "patch") and expected != uid:
+            return _status(409, f"the uid is {uid}, not {expected}")
         if verb == "patch":
-            _merge(item, await request.json())
+            _merge(item, body)
         if verb == "delete":
-            del self.objects[key]
+            self._delete(key)
             await asyncio.to_thread(self.on_delete, plural, item)
         return web.json_response(item)
+
+    def _page(self, items: list[Json], query: Mapping[str, str]) -> web.Response:
+        first, limit = int(query.get("continue", 0)), int(query.get("limit", len(items)))
+        if first and self.expired_pages:
+            self.expired_pages -= 1
+            return _status(410, "The provided continue parameter is too old")
+        end = first + limit
+        metadata = {"continue": str(end)} if end < len(items) else {}
+        return web.json_response({"items": items[first:end], "metadata": metadata})
+
+    def _delete(self, key: Key) -> None:
+        """Delete an object and what it owns."""
+        uid = self.objects.pop(key)["metadata"]["uid"]
+        for other, item in list(self.objects.items()):
+            owners = item["metadata"].get("ownerReferences", [])
+            if other in self.objects and uid in [owner["uid"] for owner in owners]:
+                self._delete(other)
 
     async def _forward(self, request: web.Request) -> web.StreamResponse:
         remote = int(request.query["ports"])
@@ -144,6 +181,8 @@ def kubernetes_api(folder: Path) -> Iterator[tuple[KubernetesApi, Path]]:
     app = web.Application(client_max_size=4 << 20)
     reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
     app.router.add_post(reviews, api.review)
+    of_others = "namespaces/tokenlake/localsubjectaccessreviews"
+    app.router.add_post(f"/apis/authorization.k8s.io/v1/{of_others}", api.review)
     for prefix in ("/api/{version}", "/apis/{group}/{version}"):
         path = prefix + "/namespaces/{namespace}/{plural}"
         for suffix in ("", "/{name}", "/{name}/{sub}"):
@@ -195,6 +234,15 @@ def now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def _is_selected(item: Json, selector: str) -> bool:
+    """Return whether a field selector selects an item."""
+    for condition in filter(None, selector.split(",")):
+        name, operator, value = re.split("(!?=)", condition)
+        if (item.get(name) == value) != (operator == "="):
+            return False
+    return True
+
+
 def _status(code: int, message: str) -> web.Response:
     body = {"kind": "Status", "status": "Failure", "code": code, "message": message}
     return web.json_response(body, status=code)
@@ -204,6 +252,8 @@ def _merge(item: Json, changes: Json) -> None:
     for name, value in changes.items():
         if isinstance(value, dict):
             _merge(item.setdefault(name, {}), value)
+        elif value is None:
+            item.pop(name, None)
         else:
             item[name] = value
 

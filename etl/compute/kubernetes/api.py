@@ -8,14 +8,15 @@ connection is open (``tests/k8s/test_port_forward.py`` has these cases).
 
 import asyncio
 import json
-import tempfile
-import threading
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, closing, contextmanager, suppress
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self
 
-from etl.compute.kubernetes.resources import TLS_SECRET, Resource
+from etl.compute.kubernetes.access_review import review_access
+from etl.compute.kubernetes.key_files import removing_key_files
+from etl.compute.kubernetes.log_follower import LogFollower
+from etl.compute.kubernetes.loop_thread import LoopThread, Result
+from etl.compute.kubernetes.resources import Resource
 from etl.errors import ClusterError, error_line
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ KINDS: Final[Mapping[str, tuple[str, str]]] = {
     "ConfigMap": ("v1", "configmaps"),
     "Secret": ("v1", "secrets"),
     "Pod": ("v1", "pods"),
+    "Deployment": ("apps/v1", "deployments"),
+    "ReplicaSet": ("apps/v1", "replicasets"),
     "Service": ("v1", "services"),
     "Event": ("v1", "events"),
 }
@@ -39,20 +42,18 @@ OPERATOR_HINT: Final = (
     "dask-kubernetes-operator --repo https://helm.dask.org -n dask-operator --create-namespace"
 )
 
-_GROUPS: Final = {
-    plural: version.rpartition("/")[0] for version, plural in KINDS.values() if "/" in version
-}
 _TIMEOUT_SECONDS: Final = 10.0  # of one request
-_MAX_ITEMS: Final = 500  # of a list: the first pods have the problems of all
+_FOLLOW_SECONDS: Final = 1.0
+_PAGE_ITEMS: Final = 500  # of a list, as kubectl
+_JSON: Final = "application/json"
+_METADATA: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _VERBS: Final = {"POST": "create", "PATCH": "patch", "DELETE": "delete"}
-
-Result = TypeVar("Result")
 
 
 class Api:
     """The API of a Kubernetes cluster, for the resources of one namespace."""
 
-    def __init__(self, api: "kr8s.asyncio.Api", namespace: str, loop: "_Loop") -> None:
+    def __init__(self, api: "kr8s.asyncio.Api", namespace: str, loop: LoopThread) -> None:
         self._api = api
         self._namespace = namespace
         self._loop = loop
@@ -70,7 +71,7 @@ class Api:
             raise ClusterError(
                 "the library kr8s is not installed", hint="pip install 'tokenlake[k8s]'"
             ) from error
-        with _Loop() as loop, _removing_key_files() as watch:
+        with LoopThread() as loop, removing_key_files() as watch:
             # Without the factory, nothing is sent before the time limit is set.
             api = kr8s.asyncio.Api(bypass_factory=True, namespace=namespace, context=context)
             api.timeout = _TIMEOUT_SECONDS
@@ -94,50 +95,116 @@ class Api:
         """The URL of the API server."""
         return str(self._api.auth.server)
 
-    def require(self, needs: Mapping[str, str]) -> None:
-        """Raise ClusterError if this account lacks one of these permissions: resource -> verbs."""
-        for resource, verbs in needs.items():
-            for verb in verbs.split():
-                if not self._guard(self._may(verb, resource), "create", "selfsubjectaccessreviews"):
-                    raise self._explain(403, "by its roles", verb, resource)
+    def require(self, needs: Mapping[str, str], *, account: str | None = None) -> None:
+        """Raise ClusterError if one of these permissions is missing: resource -> verbs.
+
+        ``account`` is a service account of the namespace; None: the account that is connected.
+        """
+        asked = [(verb, resource) for resource, verbs in needs.items() for verb in verbs.split()]
+        review = review_access(self._api, self._namespace, asked, account)
+        kind = "selfsubjectaccessreviews" if account is None else "localsubjectaccessreviews"
+        for (verb, resource), is_allowed in zip(
+            asked, self._guard(review, "create", kind), strict=True
+        ):
+            if not is_allowed and account is None:
+                raise self._explain(403, "by its roles", verb, resource)
+            if not is_allowed:
+                raise ClusterError(
+                    f"the account {account} has no permission to {verb} {resource}",
+                    where=f"namespace {self._namespace}",
+                    hint="create its role again: kubectl apply -k k8s/base",
+                )
 
     def get(self, kind: str, name: str) -> Resource | None:
         """Return a resource, or None if it does not exist."""
         return self._call("GET", kind, name, missing=None)
 
-    def list(self, kind: str, labels: Mapping[str, str] | None = None) -> list[Resource]:
-        """Return the resources of a kind with these labels, at most the first few hundred."""
-        params: dict[str, Any] = {"limit": _MAX_ITEMS}
-        if labels:
-            params["labelSelector"] = ",".join(f"{key}={value}" for key, value in labels.items())
-        items: list[Resource] = self._call("GET", kind, params=params)["items"]
-        return items
+    def list(
+        self,
+        kind: str,
+        labels: Mapping[str, str] | None = None,
+        *,
+        fields: str = "",
+        only_metadata: bool = False,
+    ) -> list[Resource]:
+        """Return all resources of a kind with these labels, and that a field selector selects."""
+        selectors = {
+            "labelSelector": ",".join(f"{key}={value}" for key, value in (labels or {}).items()),
+            "fieldSelector": fields,
+        }
+        selectors = {name: selector for name, selector in selectors.items() if selector}
+        accept = _METADATA if only_metadata else _JSON
+        items: list[Resource] = []
+        params: dict[str, Any] = selectors | {"limit": _PAGE_ITEMS}
+        while True:
+            page = self._call("GET", kind, params=params, accept=accept, expired=None)
+            if (
+                page is None
+            ):  # the next page is of a version that is no longer stored: read all at once
+                items, params = [], selectors
+                continue
+            for item in page["items"] or ():  # null in a list of metadata
+                item["metadata"].pop("managedFields", None)  # half of an item
+                items.append(item)
+            if not (token := page.get("metadata", {}).get("continue")):
+                return items
+            params["continue"] = token
 
     def create(self, resource: Resource) -> Resource | None:
         """Create a resource and return it; None if one with its name exists."""
         return self._call("POST", resource["kind"], body=resource, conflict=None)
 
-    def patch(self, kind: str, name: str, changes: Resource) -> None:
-        """Change fields of a resource."""
-        self._call("PATCH", kind, name, body=changes)
+    def patch(self, kind: str, name: str, changes: Resource) -> Resource:
+        """Change fields of a resource and return it."""
+        changed: Resource = self._call("PATCH", kind, name, body=changes)
+        return changed
 
-    def delete(self, kind: str, name: str) -> None:
-        """Delete a resource and what belongs to it, unless it does not exist."""
-        body = {"propagationPolicy": "Background"}
-        self._call("DELETE", kind, name, body=body, missing=None)
+    def delete(
+        self, kind: str, name: str, *, uid: str | None = None, dependents_first: bool = False
+    ) -> None:
+        """Delete a resource and what belongs to it, unless it does not exist.
 
-    def log(self, pod: str, *, lines: int | None = None, previous: bool = False) -> str:
-        """Return the last lines of a pod's log, or of the container that ran before."""
-        params = {"previous": "true"} if previous else {}
-        if lines is not None:
-            params["tailLines"] = str(lines)
-        return self._guard(self._log(pod, params), "get", "pods/log")
+        With ``uid``, a later resource with the same name is not deleted. With ``dependents_first``, the
+        resource exists until its pods have ended.
+        """
+        body: Resource = {"propagationPolicy": "Foreground" if dependents_first else "Background"}
+        instead: dict[str, Any] = {"missing": None}
+        if uid is not None:
+            body["preconditions"] = {"uid": uid}
+            instead["conflict"] = None
+        self._call("DELETE", kind, name, body=body, **instead)
 
-    def follow_log(self, pod: str) -> Iterator[str]:
-        """Yield the lines of a pod's log until its container ends."""
-        lines = self._follow(pod)
-        while (line := self._guard(anext(lines, None), "get", "pods/log")) is not None:
-            yield line
+    def log(
+        self,
+        pod: str,
+        *,
+        container: str | None = None,
+        lines: int | None = None,
+        previous: bool = False,
+    ) -> str:
+        """Return the last lines of a pod's log, or of the container that ran before.
+
+        The log of a pod that does not exist is empty.
+        """
+        params = {"container": container, "tailLines": lines, "previous": previous or None}
+        given = {name: str(value).lower() for name, value in params.items() if value is not None}
+        return self._guard(self._log(pod, given), "get", "pods/log", {"missing": ""})
+
+    def follow_logs(
+        self, find: Callable[[], Mapping[str, str | None] | None]
+    ) -> Iterator[tuple[str, str]]:
+        """Yield the lines of several pods, each with its pod, until their containers end.
+
+        ``find`` is called every second. It returns further pods with their containers, or None if there will
+        be none.
+        """
+        follower = LogFollower(self._follow)
+        try:
+            while (found := find()) is not None or follower.is_active:
+                self._loop.run(follower.add(found or {}))
+                yield from self._guard(follower.read(_FOLLOW_SECONDS), "get", "pods/log")
+        finally:
+            self._loop.run(follower.stop())
 
     @contextmanager
     def forward(self, pod: str, port: int, local_port: int = 0) -> Iterator[int]:
@@ -172,13 +239,14 @@ class Api:
         *,
         body: Resource | None = None,
         params: Mapping[str, Any] | None = None,
+        accept: str = _JSON,
         **instead: Any,
     ) -> Any:
-        """Send a request; ``missing`` and ``conflict`` are returned in place of an error."""
+        """Send a request; ``missing``, ``conflict`` and ``expired`` are returned in place of an error."""
         _, plural = KINDS[kind]
         verb = _VERBS.get(method, "list" if name is None else "get")
         return self._guard(
-            self._request(method, kind, name, body, params or {}), verb, plural, instead
+            self._request(method, kind, name, body, params or {}, accept), verb, plural, instead
         )
 
     async def _request(
@@ -188,6 +256,7 @@ class Api:
         name: str | None,
         body: Resource | None,
         params: Mapping[str, Any],
+        accept: str,
     ) -> Any:
         version, plural = KINDS[kind]
         media_type = "merge-patch+json" if method == "PATCH" else "json"
@@ -198,34 +267,9 @@ class Api:
             url=plural if name is None else f"{plural}/{name}",
             params=params,
             content=None if body is None else json.dumps(body),
-            headers={"Content-Type": f"application/{media_type}"},
+            headers={"Content-Type": f"application/{media_type}", "Accept": accept},
         ) as response:
             return response.json()
-
-    async def _may(self, verb: str, resource: str) -> bool:
-        """Return whether this account may do something."""
-        name, _, subresource = resource.partition("/")
-        attributes = {
-            "namespace": self._namespace,
-            "verb": verb,
-            "group": _GROUPS.get(name, ""),
-            "resource": name,
-            "subresource": subresource,
-        }
-        if name == "secrets" and verb == "get":
-            attributes["name"] = TLS_SECRET
-        review = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": attributes},
-        }
-        async with self._api.call_api(
-            "POST",
-            version="authorization.k8s.io/v1",
-            url="selfsubjectaccessreviews",
-            content=json.dumps(review),
-        ) as response:
-            return bool(response.json()["status"]["allowed"])
 
     async def _log(self, pod: str, params: Mapping[str, str]) -> str:
         async with self._api.call_api(
@@ -233,16 +277,28 @@ class Api:
         ) as response:
             return response.text
 
-    async def _follow(self, pod: str) -> AsyncIterator[str]:
-        async with self._api.call_api(
-            namespace=self._namespace,
-            url=f"pods/{pod}/log",
-            params={"follow": "true"},
-            stream=True,
-            timeout=None,
-        ) as response:
-            async for line in response.aiter_lines():
-                yield line
+    async def _follow(self, pod: str, container: str | None, since: str) -> AsyncIterator[str]:
+        import kr8s
+
+        params = {
+            "follow": "true",
+            "timestamps": "true",
+            "container": container,
+            "sinceTime": since,
+        }
+        try:
+            async with self._api.call_api(
+                namespace=self._namespace,
+                url=f"pods/{pod}/log",
+                params={name: value for name, value in params.items() if value},
+                stream=True,
+                timeout=None,
+            ) as response:
+                async for line in response.aiter_lines():
+                    yield line
+        except kr8s.ServerError as error:
+            if error.response is None or error.response.status_code != 404:
+                raise  # else the pod was deleted since it was found
 
     def _websocket(self, pod: str, port: int) -> AbstractAsyncContextManager[Any]:
         return self._api.open_websocket(
@@ -287,7 +343,7 @@ class Api:
         except kr8s.ServerError as error:
             status = error.response.status_code if error.response is not None else 0
             text = error_line(error)
-            for key, code in (("missing", 404), ("conflict", 409)):
+            for key, code in (("missing", 404), ("conflict", 409), ("expired", 410)):
                 if instead and key in instead and status == code and not _is_unknown_kind(text):
                     return instead[key]
             raise self._explain(status, text, verb, resource) from error
@@ -358,70 +414,3 @@ async def _receive(websocket: Any, writer: asyncio.StreamWriter) -> None:
             writer.write(message[1:])
             await writer.drain()
         seen.add(channel)
-
-
-@contextmanager
-def _removing_key_files() -> Iterator[Any]:
-    """Remove the copies of keys that kr8s leaves in the temporary folder; yields what to call with an API."""
-    written: set[str] = set()
-
-    def watch(api: Any) -> None:
-        authenticate = api.auth.reauthenticate
-
-        async def reauthenticate() -> None:
-            await authenticate()
-            auth = api.auth
-            paths = (auth.client_key_file, auth.client_cert_file, auth.server_ca_file)
-            user = getattr(auth, "_user", {}) | getattr(auth, "_cluster", {})
-            if any(name.endswith("-data") for name in user):
-                written.update(str(path) for path in paths if path)
-
-        api.auth.reauthenticate = reauthenticate
-
-    try:
-        yield watch
-    finally:
-        for path in written:
-            if Path(path).parent == Path(tempfile.gettempdir()):
-                with suppress(OSError):
-                    Path(path).unlink()
-
-
-class _Loop:
-    """An event loop in a thread."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        with suppress(Exception):
-            self.run(_cancel_all())
-        self.call(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
-        """Run a coroutine in the thread and return its result; cancel it on Ctrl-C."""
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
-
-    def call(self, function: Any) -> None:
-        """Call a function in the thread."""
-        self._loop.call_soon_threadsafe(function)
-
-
-async def _cancel_all() -> None:
-    """Cancel what still runs: the connections of forwarded ports."""
-    tasks = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in tasks:
-        task.cancel()
-    await asyncio.wait(tasks, timeout=5) if tasks else None

@@ -1,12 +1,9 @@
 """`DaskCluster`: create the cluster of a file, wait until it works or say why it does not, and delete it."""
 
 import base64
-import re
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -15,51 +12,37 @@ from distributed.security import Security
 from etl.compute import certificates
 from etl.compute.kubernetes import resources
 from etl.compute.kubernetes.api import OPERATOR_HINT, Api
+from etl.compute.kubernetes.cluster_end import await_end, delete_cluster
 from etl.compute.kubernetes.cluster_file import ClusterFile
-from etl.compute.kubernetes.pod_problems import (
-    PodProblem,
-    find_problems,
-    is_ending,
-    is_ready,
-    state_of,
-)
+from etl.compute.kubernetes.cluster_status import image_of, names_of, run_of
+from etl.compute.kubernetes.pod_problems import PodProblem, is_ready, read_problems, state_of
 from etl.compute.kubernetes.resources import Resource
+from etl.compute.kubernetes.waiting import Waiting
 from etl.compute.listener import Listener
 from etl.errors import ClusterError
-from etl.plural import many
 
 SCHEDULER_PORT: Final = 8786
 DASHBOARD_PORT: Final = 8787
 
-_POLL_SECONDS: Final = 1.0
 _OPERATOR_SECONDS: Final = 20.0  # the operator reacts in two; then it does not run
 _FATAL_SECONDS: Final = 5.0  # a Secret may be created right after the pods that mount it
 _START_SECONDS: Final = (
     900.0  # a cluster autoscaler adds nodes in minutes, unless none are available
 )
-_END_SECONDS: Final = 60.0  # pods have 20 seconds to end
 _LOG_LINES: Final = 5
 
-_NEEDS: Final = {
+NEEDS: Final = {
     "daskclusters": "get create delete",
     "daskworkergroups": "get list create patch delete",
+    "deployments": "list",
+    "replicasets": "list",
+    "services": "list",
     "pods": "list",
     "events": "list",
     "pods/log": "get",
 }
 """The permissions that a cluster needs, as in k8s/base/roles.yaml. Without one, nothing is created."""
 _NEEDS_OUTSIDE: Final = {"secrets": "get create", "pods/portforward": "get"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Status:
-    """A cluster: the image and run of its DaskCluster, and its pods by role, with what each is doing."""
-
-    image: str | None  # None: the cluster does not exist
-    run: str | None
-    scheduler: str
-    workers: Mapping[str, Mapping[str, int]]  # by group and state
-    problems: tuple[str, ...]
 
 
 class DaskCluster:
@@ -71,9 +54,7 @@ class DaskCluster:
         self._listener = listener
         self._name = settings.name
         self._where = f"cluster {settings.name} in namespace {settings.namespace}"
-        self._names = re.compile(rf"{settings.name}(-(scheduler|default|spot|high-memory)(-.*)?)?")
         self._created = ""  # when, by the clock of the API server
-        self._note = ""  # a problem that may end without a change
 
     def exists(self) -> bool:
         """Return whether the cluster exists; raises ClusterError if Dask's operator is not installed."""
@@ -81,7 +62,7 @@ class DaskCluster:
 
     def require_permissions(self) -> None:
         """Raise ClusterError if this account lacks a permission that a run needs."""
-        self._api.require(_NEEDS | ({} if _has_certificates() else _NEEDS_OUTSIDE))
+        self._api.require(NEEDS | ({} if _has_certificates() else _NEEDS_OUTSIDE))
 
     def create(self, sizes: Mapping[str, int], *, run: str | None = None) -> None:
         """Create the cluster, or add workers to an existing cluster; ``run`` is the run that will delete it.
@@ -89,7 +70,8 @@ class DaskCluster:
         Workers are never removed: Dask's operator would choose workers of any group.
         """
         self.require_permissions()
-        self._await_end()  # of an earlier cluster: the operator would count what is being deleted
+        # Of an earlier cluster, the operator would count what is being deleted.
+        await_end(self._api, self._settings, self._listener)
         created = None if self.exists() else self._create(sizes["default"], run)
         found = created or self._find()
         if found is None or "deletionTimestamp" in found["metadata"]:
@@ -99,7 +81,7 @@ class DaskCluster:
             self._listener.note(
                 f"cluster    {self._name} is up in namespace {self._settings.namespace}"
             )
-        if (image := _image_of(found)) != self._settings.image:
+        if (image := image_of(found)) != self._settings.image:
             self._listener.warning(f"the cluster runs {image}, not {self._settings.image}")
         self._add_workers("default", sizes["default"])
         for group in sizes:
@@ -142,16 +124,14 @@ class DaskCluster:
 
         Raises ClusterError with the reason if it cannot start.
         """
-        started = time.monotonic()
-        waiting = _Waiting(self._listener)
+        waiting = Waiting(self._listener)
         while True:
             pods = self._pods(component="scheduler")
             for pod in pods:
                 if is_ready(pod):
                     return str(pod["metadata"]["name"])
-            seconds = time.monotonic() - started
-            self._check("scheduler", pods, seconds)
-            if not pods and seconds > _OPERATOR_SECONDS and not self._is_seen_by_operator():
+            note = self._check("scheduler", pods, waiting.seconds)
+            if not pods and waiting.seconds > _OPERATOR_SECONDS and not self._is_seen_by_operator():
                 raise ClusterError(
                     "Dask's operator does not react to the new cluster",
                     where=self._where,
@@ -159,43 +139,66 @@ class DaskCluster:
                     + OPERATOR_HINT,
                 )
             state = state_of(pods[0]) if pods else "no pod yet"
-            waiting.for_("scheduler", state, seconds, self._note)
-            time.sleep(_POLL_SECONDS)
+            waiting.report(f"scheduler {state}", note)
+            waiting.pause(len(pods))
 
     def wait_for_workers(self, has_worker: Callable[[list[Resource]], bool]) -> None:
         """Wait until a function of the worker pods returns true.
 
         Raises ClusterError with the reason if no worker can start.
         """
-        started = time.monotonic()
-        waiting = _Waiting(self._listener)
+        waiting = Waiting(self._listener)
         while not has_worker(pods := self._pods(component="worker")):
-            seconds = time.monotonic() - started
-            self._check("worker", pods, seconds)
-            counts = Counter(map(state_of, pods))
-            state = ", ".join(f"{count} {name}" for name, count in counts.items()) or "no pod yet"
-            waiting.for_("workers", state, seconds, self._note)
-            time.sleep(_POLL_SECONDS)
+            note = self._check("worker", pods, waiting.seconds)
+            waiting.report(f"workers {_states(pods)}", note)
+            waiting.pause(len(pods))
 
-    def _check(self, role: str, pods: list[Resource], seconds: float) -> None:
-        """Raise ClusterError with the reason if none of the pods of a role can start, after some seconds."""
-        problems = [each for each in self._problems(pods) if each.role == role]
-        fatal = {problem.name: problem for problem in problems if problem.is_fatal}
-        is_hopeless = all(pod["metadata"]["name"] in fatal for pod in pods)
-        if fatal and is_hopeless and seconds > _FATAL_SECONDS:
-            raise self._error(next(iter(fatal.values())))
-        self._note = problems[0].what if problems else ""
+    def follow_workers(self, wanted: int) -> None:
+        """Report the start of workers until all are ready, or until the others cannot start."""
+        waiting = Waiting(self._listener)
+        most, changed = 0, 0.0
+        while True:
+            pods = self._pods(component="worker")
+            ready = sum(map(is_ready, pods))
+            if ready > most:
+                most, changed = ready, waiting.seconds
+            problems = [] if ready >= wanted else self._problems(pods, "worker")
+            idle = waiting.seconds - changed
+            is_over = idle > _START_SECONDS or (idle > _FATAL_SECONDS and _is_over(pods, problems))
+            if ready >= wanted or is_over:
+                self._listener.note(f"workers    {ready:,} of {wanted:,} ready")
+                for problem in problems:
+                    self._listener.warning(f"{problem.what}; {problem.hint}")
+                return
+            waiting.report(
+                f"workers {ready:,} of {wanted:,} ready ({_states(pods)})", _first(problems)
+            )
+            waiting.pause(len(pods))
+
+    def _check(self, role: str, pods: list[Resource], seconds: float) -> str:
+        """Return the first problem of the pods of a role.
+
+        Raises ClusterError with the reason if none can start, after some seconds.
+        """
+        problems = self._problems(pods, role)
+        if seconds > _FATAL_SECONDS and _is_over(pods, problems) and not any(map(is_ready, pods)):
+            raise self._error(problems[0])
         if seconds > _START_SECONDS:
+            note = _first(problems)
             raise ClusterError(
                 f"the cluster did not start within {_START_SECONDS / 60:.0f} minutes"
-                + (f": {self._note}" if self._note else ""),
+                + (f": {note}" if note else ""),
                 where=self._where,
                 hint=problems[0].hint if problems else "see `kubectl describe pods`",
             )
+        return _first(problems)
 
-    def _problems(self, pods: list[Resource]) -> list[PodProblem]:
-        events = self._api.list("Event")
-        return find_problems(pods, events, names=self._names, since=self._created)
+    def _problems(self, pods: list[Resource], role: str) -> list[PodProblem]:
+        """Return the problems of the pods of a role, fatal ones first."""
+        problems = read_problems(
+            self._api, pods, names=names_of(self._settings), since=self._created
+        )
+        return [problem for problem in problems if problem.role == role]
 
     def _error(self, problem: PodProblem) -> ClusterError:
         what = problem.what
@@ -208,60 +211,15 @@ class DaskCluster:
     def delete_if_of(self, run: str) -> None:
         """Delete the cluster if a run has created it."""
         found = self._find()
-        if found is not None and _run_of(found) == run:
+        if found is not None and run_of(found) == run:
             self.delete()
 
     def delete(self) -> None:
-        """Delete the cluster with all its workers, and wait until its pods have ended."""
-        for group in self._api.list(
-            "DaskWorkerGroup"
-        ):  # also those that the operator has not adopted
-            if group["spec"].get("cluster") == self._name:
-                self._api.delete("DaskWorkerGroup", group["metadata"]["name"])
-        self._api.delete("DaskCluster", self._name)
-        self._listener.note(f"cluster    {self._name} deleted")
-        self._await_end(also_resource=False)
+        """Delete the cluster with all its workers, and wait until everything is gone.
 
-    def _await_end(self, *, also_resource: bool = True) -> None:
-        """Wait until the pods of a deleted cluster have ended.
-
-        Its resource costs nothing, and ends when the operator has finished what it is doing.
+        Raises ClusterError that names what is left if nothing ends any more.
         """
-        waiting = _Waiting(self._listener)
-        started = time.monotonic()
-        while (seconds := time.monotonic() - started) < _END_SECONDS:
-            found = self._find()
-            if found is not None and "deletionTimestamp" not in found["metadata"]:
-                return
-            pods = self._pods()
-            if not pods and (found is None or not also_resource):
-                return
-            waiting.for_("the cluster", f"to end, {many(len(pods), 'pod')}", seconds, "")
-            time.sleep(_POLL_SECONDS)
-
-    def status(self) -> Status:
-        """Return what the cluster is doing."""
-        found = self._find()
-        pods = [pod for pod in self._pods() if not is_ending(pod)]
-        workers: dict[str, dict[str, int]] = {}
-        scheduler = "none"
-        for pod in pods:
-            labels, state = pod["metadata"].get("labels", {}), state_of(pod)
-            if labels.get("dask.org/component") == "scheduler":
-                scheduler = state
-                continue
-            group = workers.setdefault(labels.get("dask.org/workergroup-name", ""), {})
-            group[state] = group.get(state, 0) + 1
-        if found is None:
-            return Status(image=None, run=None, scheduler=scheduler, workers=workers, problems=())
-        self._created = found["metadata"]["creationTimestamp"]
-        return Status(
-            image=_image_of(found),
-            run=_run_of(found),
-            scheduler=scheduler,
-            workers=workers,
-            problems=tuple(problem.what for problem in self._problems(pods)),
-        )
+        delete_cluster(self._api, self._settings, self._listener)
 
     def security(self) -> Security:
         """Return the TLS settings of a client, with the certificates of this pod or of the Secret."""
@@ -301,31 +259,23 @@ class DaskCluster:
         return self._api.list("Pod", resources.cluster_labels(self._settings, **labels))
 
 
-class _Waiting:
-    """Reports what is awaited: when it changes, and every ten seconds."""
-
-    def __init__(self, listener: Listener) -> None:
-        self._listener = listener
-        self._last: tuple[str, float] = ("", 0.0)
-
-    def for_(self, what: str, state: str, seconds: float, note: str) -> None:
-        text = f"{state}: {note}" if note else state
-        last, reported = self._last
-        if text != last or seconds - reported >= 10:
-            self._last = text, seconds
-            self._listener.note(f"waiting    {what} {text} ({seconds:.0f}s)")
-
-
 def _has_certificates() -> bool:
     """Return whether the certificates are mounted, as in the pod of a driver."""
     return (Path(resources.TLS_FOLDER) / certificates.AUTHORITY).is_file()
 
 
-def _image_of(cluster: Resource) -> str:
-    return str(cluster["spec"]["scheduler"]["spec"]["containers"][0].get("image"))
+def _states(pods: list[Resource]) -> str:
+    """Return how many pods are in each state."""
+    counts = Counter(map(state_of, pods))
+    return ", ".join(f"{count:,} {name}" for name, count in counts.items()) or "no pod yet"
 
 
-def _run_of(cluster: Resource) -> str | None:
-    """Return the run that has created a cluster; None for one of `etl cluster up`."""
-    run: str | None = cluster["metadata"].get("annotations", {}).get(resources.RUN)
-    return run
+def _first(problems: list[PodProblem]) -> str:
+    return problems[0].what if problems else ""
+
+
+def _is_over(pods: list[Resource], problems: list[PodProblem]) -> bool:
+    """Return whether no further pod can start: each is ready or has a fatal problem."""
+    fatal = {name for problem in problems if problem.is_fatal for name in problem.names}
+    waiting = {pod["metadata"]["name"] for pod in pods if not is_ready(pod)}
+    return bool(fatal) and waiting <= fatal
