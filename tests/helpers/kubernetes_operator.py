@@ -9,6 +9,7 @@ from typing import Any
 from distributed import LocalCluster, Worker
 
 from etl.compute.certificates import tls_settings
+from etl.compute.kubernetes import link_relay
 from tests.helpers.kubernetes_api import Json, KubernetesApi, pod
 
 
@@ -51,6 +52,7 @@ class Operator:
         for worker in list(self._workers):
             self._remove_worker(worker)
         if self.cluster is not None:
+            self._stop_relay()
             self.cluster.close()
             self.cluster = None
         self.api.objects.pop(("pods", "tokenlake", "tokenlake-scheduler-1"), None)
@@ -68,8 +70,13 @@ class Operator:
             security=self._security,
             dashboard_address="127.0.0.1:0",
         )
-        port = int(self.cluster.scheduler_address.rpartition(":")[2])
-        self.api.ports |= {8786: port, 8787: port}
+        address = self.cluster.scheduler_address
+        relay = self.cluster.sync(link_relay.listen, lambda: address, 0, "127.0.0.1")
+        self._stop_relay = lambda: self.cluster and self.cluster.loop.add_callback(relay.close)
+        self.api.ports |= {
+            8787: int(address.rpartition(":")[2]),
+            link_relay.LINK_PORT: relay.sockets[0].getsockname()[1],
+        }
         self.api.add("pods", pod("tokenlake-scheduler-1", "scheduler"))
 
     def _add_worker(self, name: str) -> None:

@@ -15,6 +15,7 @@ from etl.compute.cluster_request import ClusterRequest
 from etl.compute.kubernetes.api import Api
 from etl.compute.kubernetes.cluster_file import ClusterFile
 from etl.compute.kubernetes.dask_cluster import DASHBOARD_PORT, SCHEDULER_PORT, DaskCluster
+from etl.compute.kubernetes.outage import MAX_SECONDS
 from etl.compute.kubernetes.resources import RUN_VARIABLE
 from etl.errors import ClusterError
 
@@ -46,7 +47,7 @@ def connect_to_kubernetes(address: str | None, request: ClusterRequest) -> Itera
     settings = ClusterFile.requested(address, request).with_workers(request.workers)
     sizes = settings.sizes(request.planned_bytes)
     with (
-        Api.connect(settings.namespace, settings.context) as api,
+        Api.connect(settings.namespace, settings.context, request.listener) as api,
         created_cluster(DaskCluster(api, settings, request.listener), sizes) as cluster,
     ):
         pod = cluster.wait_for_scheduler()
@@ -105,11 +106,13 @@ def _addresses(api: Api, settings: ClusterFile, pod: str) -> Iterator[tuple[str,
         host = f"{settings.name}-scheduler.{settings.namespace}"
         yield f"tls://{host}:{SCHEDULER_PORT}", f"http://{host}:{DASHBOARD_PORT}/status"
         return
-    with (
-        api.forward(pod, SCHEDULER_PORT) as scheduler,
-        api.forward(pod, DASHBOARD_PORT) as dashboard,
-    ):
-        yield f"tls://127.0.0.1:{scheduler}", f"http://127.0.0.1:{dashboard}/status"
+    with api.link(pod) as (scheduler, link), api.forward(pod, DASHBOARD_PORT) as dashboard:
+        try:
+            yield f"tls://127.0.0.1:{scheduler}", f"http://127.0.0.1:{dashboard}/status"
+        except Exception as error:
+            if link.error is not None:
+                raise link.error from error
+            raise
 
 
 @contextmanager
@@ -122,5 +125,8 @@ def _connect(address: str, security: Security) -> Iterator[KubernetesClient]:
             where=address,
             hint="if its certificates have changed, delete the cluster with `etl cluster down FILE`",
         ) from error
+    client.rpc.timeout = (
+        2 * MAX_SECONDS
+    )  # a connection that is made while the link is lost waits for it
     with client:
         yield client

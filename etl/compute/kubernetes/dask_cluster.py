@@ -14,7 +14,8 @@ from distributed.security import Security
 
 from etl.compute import certificates
 from etl.compute.kubernetes import resources
-from etl.compute.kubernetes.api import OPERATOR_HINT, Api
+from etl.compute.kubernetes.api import Api
+from etl.compute.kubernetes.api_failure import OPERATOR_HINT
 from etl.compute.kubernetes.cluster_file import ClusterFile
 from etl.compute.kubernetes.pod_problems import (
     PodProblem,

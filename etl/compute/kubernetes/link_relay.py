@@ -1,9 +1,9 @@
 """The end of a run's link in the pod of the scheduler: it keeps the run's connections while the link is lost.
 
-It is a preload of ``dask scheduler``. A forwarded port ends with the API server; without this, Dask's scheduler would
-then forget all work of the run. Like a forwarded port, it carries encrypted bytes and holds no certificates. The first
-frame of a link names a connection: HELLO has the bytes received so far, and is followed by the key, and by 1
-if the connection is new.
+It is a preload of ``dask scheduler``. A forwarded port ends with the API server; without a relay, Dask's
+scheduler would then forget all work of the run. Like a forwarded port, it carries encrypted bytes and holds
+no certificates. The first frame of a link names a connection: HELLO has the bytes received so far, and is
+followed by the key, and by 1 if the connection is new.
 """
 
 import asyncio
@@ -12,17 +12,16 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from etl.compute.kubernetes.outage import MAX_SECONDS
 from etl.compute.kubernetes.resumable_stream import Kind, Link, LostLinkError, ResumableStream
 
 if TYPE_CHECKING:
     from distributed import Scheduler
 
-LINK_PORT: Final = 8788
-LINK_SECONDS: Final = 300.0
-"""How long a link may be lost: then both ends close the connections. The control plane of a cluster is updated
-in less."""
+LINK_PORT: Final = 8785
 KEY_BYTES: Final = 16
 _READ: Final = 1 << 18
+_KEPT_SECONDS: Final = MAX_SECONDS + 30.0  # without a link: a little longer than the run tries
 
 
 async def dask_setup(scheduler: "Scheduler") -> None:
@@ -30,9 +29,7 @@ async def dask_setup(scheduler: "Scheduler") -> None:
     await listen(lambda: scheduler.address, LINK_PORT)
 
 
-async def listen(
-    address: Callable[[], str], port: int, host: str | None = None
-) -> asyncio.Server:
+async def listen(address: Callable[[], str], port: int, host: str | None = None) -> asyncio.Server:
     """Relay connections from links at a port to the scheduler that is at an address then."""
     return await asyncio.start_server(_Relay(address).serve, host, port)
 
@@ -95,7 +92,7 @@ class _Relay:
             await connection.carry(link, confirmed, transport)
         except LostLinkError:
             loop = asyncio.get_running_loop()
-            connection.expiry = loop.call_later(LINK_SECONDS, self._forget, key)
+            connection.expiry = loop.call_later(_KEPT_SECONDS, self._forget, key)
         else:
             self._forget(key)
 

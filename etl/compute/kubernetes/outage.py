@@ -1,7 +1,6 @@
 """`Outage`: how long something has not been reachable, reported and limited."""
 
 import time
-from collections.abc import Callable
 from typing import Final
 
 from etl.compute.listener import Listener
@@ -24,41 +23,49 @@ class Outage:
     False
     """
 
-    def __init__(
-        self, what: str, listener: Listener, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, what: str, listener: Listener, *, server: "Outage | None" = None) -> None:
         self._what = what
         self._listener = listener
-        self._clock = clock
+        self._server = server  # through which it is reached
         self._since: float | None = None
-        self._last_failure = -float("inf")
+        self._lost = -float("inf")  # when there was no answer
         self._reported = -float("inf")
         self._failures = 0
 
     @property
     def seconds(self) -> float:
         """How long it has lasted."""
-        return 0.0 if self._since is None else self._clock() - self._since
+        return 0.0 if self._since is None else time.monotonic() - self._since
 
     @property
     def has_settled(self) -> bool:
-        """Whether the last failure is long ago.
+        """Whether it has been reachable for a while.
 
-        An API server that has just started denies permissions and does not know kinds that it will know.
+        An API server that has just started denies permissions and does not know all kinds.
         """
-        return self._clock() - self._last_failure > _SETTLE_SECONDS
+        return time.monotonic() - self._lost > _SETTLE_SECONDS
 
-    def fail(self, reason: str) -> float:
-        """Note a failure, and return the seconds until the next attempt."""
-        now = self._last_failure = self._clock()
+    def fail(self, reason: str, *, is_lost: bool = True) -> float:
+        """Note a failure, and return the seconds until the next attempt; not ``is_lost``: it responds."""
+        now = time.monotonic()
+        if is_lost:
+            self.note_lost()
         if self._since is None:
             self._since = now
         pause = _PAUSES[min(self._failures, len(_PAUSES) - 1)]
         self._failures += 1
         if now - self._reported >= _REPORT_SECONDS:
             self._reported = now
-            self._listener.note(f"waiting    {self._what} does not respond ({reason}), {self.seconds:.0f}s")
+            self._listener.note(
+                f"waiting    {self._what} does not respond ({reason}), {self.seconds:.0f}s"
+            )
         return pause
+
+    def note_lost(self) -> None:
+        """Note that there was no answer."""
+        self._lost = time.monotonic()
+        if self._server is not None:
+            self._server.note_lost()
 
     def end(self) -> None:
         """Note that it is reachable."""

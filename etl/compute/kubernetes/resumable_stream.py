@@ -1,7 +1,7 @@
 """`ResumableStream`: a connection that outlives the links that carry it.
 
-Each end keeps what it has sent until the other end has confirmed it. After a link is lost, both continue over the
-next one where the other end is. A link carries frames: a kind, a number, and for data that many bytes.
+Each end keeps what it has sent until the other end has confirmed it. After a link is lost, both continue over
+the next one where the other end is. A link carries frames: a kind, a number, and for data that many bytes.
 """
 
 import asyncio

@@ -1,0 +1,207 @@
+"""`Requests`: send requests to the API server, again while it does not respond.
+
+An update of the control plane, or of a server in front of it, then ends no run.
+"""
+
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import AbstractAsyncContextManager, suppress
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from etl.compute.kubernetes.api_failure import Failure
+from etl.compute.kubernetes.loop_thread import LoopThread
+from etl.compute.kubernetes.outage import MAX_SECONDS, Outage
+from etl.compute.kubernetes.port_forward import open_port
+from etl.compute.kubernetes.resources import TLS_SECRET, Resource
+from etl.compute.kubernetes.resumable_stream import Link
+
+if TYPE_CHECKING:
+    import httpx
+    import kr8s
+
+KINDS: Final[Mapping[str, tuple[str, str]]] = {
+    "DaskCluster": ("kubernetes.dask.org/v1", "daskclusters"),
+    "DaskWorkerGroup": ("kubernetes.dask.org/v1", "daskworkergroups"),
+    "Job": ("batch/v1", "jobs"),
+    "ConfigMap": ("v1", "configmaps"),
+    "Secret": ("v1", "secrets"),
+    "Pod": ("v1", "pods"),
+    "Service": ("v1", "services"),
+    "Event": ("v1", "events"),
+}
+"""The kinds that are used: the version of the API, and the name in its paths."""
+
+_GROUPS: Final = {
+    plural: version.rpartition("/")[0] for version, plural in KINDS.values() if "/" in version
+}
+_VERBS: Final = {"POST": "create", "PATCH": "patch", "DELETE": "delete"}
+_FIRST_SECONDS: Final = 10.0  # for a server that has not responded yet: its address may be wrong
+
+Result = TypeVar("Result")
+
+
+class Requests:
+    """Requests for the resources of a namespace."""
+
+    def __init__(
+        self, api: "kr8s.asyncio.Api", loop: LoopThread, namespace: str, outage: Outage
+    ) -> None:
+        self._api = api
+        self._loop = loop
+        self._namespace = namespace
+        self._outage = outage
+        self._has_responded = False
+        self._clock_error = timedelta()  # of this machine
+
+    @property
+    def server(self) -> str:
+        """The URL of the API server."""
+        return str(self._api.auth.server)
+
+    def now(self) -> datetime:
+        """Return the time by the clock of the API server, as of its last response."""
+        return datetime.now(UTC) - self._clock_error
+
+    def call(
+        self,
+        method: str,
+        kind: str,
+        name: str | None = None,
+        *,
+        body: Resource | None = None,
+        params: Mapping[str, Any] | None = None,
+        **instead: Any,
+    ) -> Any:
+        """Send a request; ``missing`` and ``conflict`` are returned in place of an error."""
+        _, plural = KINDS[kind]
+        verb = _VERBS.get(method, "list" if name is None else "get")
+        return self.run(
+            lambda: self.send(method, kind, name, body, params or {}), verb, plural, **instead
+        )
+
+    def run(
+        self,
+        request: Callable[[], Coroutine[Any, Any, Result]],
+        verb: str,
+        resource: str,
+        **instead: Any,
+    ) -> Result:
+        """Send a request, again while the server does not respond; ``instead`` is as in ``call``.
+
+        Raises ClusterError for all other responses.
+        """
+        while True:
+            try:
+                result = self._loop.run(request())
+            except Exception as error:
+                failure = Failure.of(error)
+                if failure is None:
+                    raise
+                for key, is_so in (
+                    ("missing", failure.is_missing()),
+                    ("conflict", failure.status == 409),
+                ):
+                    if key in instead and is_so:
+                        self._outage.end()
+                        answer: Result = instead[key]
+                        return answer
+                self.wait_or_raise(failure, verb, resource, error)
+            else:
+                self._has_responded = True
+                self._outage.end()
+                return result
+
+    def wait_or_raise(
+        self, failure: Failure, verb: str, resource: str, error: Exception | None = None
+    ) -> None:
+        """Wait before the next attempt; raise ClusterError if there is none."""
+        limit = MAX_SECONDS if self._has_responded else _FIRST_SECONDS
+        is_over = self._outage.seconds > limit
+        if is_over or not failure.may_pass(has_settled=self._outage.has_settled):
+            raise failure.explain(
+                verb, resource, namespace=self._namespace, server=self.server
+            ) from error
+        is_lost = failure.status is None or failure.status >= 500
+        time.sleep(self._outage.fail(failure.text, is_lost=is_lost))
+
+    async def send(
+        self,
+        method: str,
+        kind: str,
+        name: str | None,
+        body: Resource | None,
+        params: Mapping[str, Any],
+    ) -> Any:
+        """Send a request once, and return the response."""
+        version, plural = KINDS[kind]
+        media_type = "merge-patch+json" if method == "PATCH" else "json"
+        async with self._api.call_api(
+            method,
+            version=version,
+            namespace=self._namespace,
+            url=plural if name is None else f"{plural}/{name}",
+            params=params,
+            content=None if body is None else json.dumps(body),
+            headers={"Content-Type": f"application/{media_type}"},
+        ) as response:
+            self._note_time(response)
+            return response.json()
+
+    async def is_allowed(self, verb: str, resource: str) -> bool:
+        """Return whether this account may do something, such as ``get`` with ``pods/log``."""
+        name, _, subresource = resource.partition("/")
+        attributes = {
+            "namespace": self._namespace,
+            "verb": verb,
+            "group": _GROUPS.get(name, ""),
+            "resource": name,
+            "subresource": subresource,
+        }
+        if name == "secrets" and verb == "get":
+            attributes["name"] = TLS_SECRET
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": attributes},
+        }
+        async with self._api.call_api(
+            "POST",
+            version="authorization.k8s.io/v1",
+            url="selfsubjectaccessreviews",
+            content=json.dumps(review),
+        ) as response:
+            return bool(response.json()["status"]["allowed"])
+
+    async def log(self, pod: str, params: Mapping[str, str]) -> str:
+        """Return the log of a pod."""
+        async with self._api.call_api(
+            namespace=self._namespace, url=f"pods/{pod}/log", params=params
+        ) as response:
+            return response.text
+
+    async def follow_log(self, pod: str, *, skip: int = 0) -> AsyncIterator[str]:
+        """Yield the lines of a pod's log after the first few, until its container ends."""
+        async with self._api.call_api(
+            namespace=self._namespace,
+            url=f"pods/{pod}/log",
+            params={"follow": "true"},
+            stream=True,
+            timeout=None,
+        ) as response:
+            number = 0
+            async for line in response.aiter_lines():
+                if number >= skip:
+                    yield line
+                number += 1
+
+    def open_port(self, pod: str, port: int) -> AbstractAsyncContextManager[Link]:
+        """Connect to a port of a pod."""
+        return open_port(self._api, self._namespace, pod, port)
+
+    def _note_time(self, response: "httpx.Response") -> None:
+        with suppress(KeyError, TypeError, ValueError):  # a proxy may leave it out
+            server = parsedate_to_datetime(response.headers["Date"])
+            self._clock_error = datetime.now(UTC) - server
