@@ -38,12 +38,15 @@ def cluster(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Workers to start; default: as the file says.")
     ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Delete a cluster under the runs that use it.")
+    ] = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Start, show or delete a Dask cluster on Kubernetes.
 
     Runs with the same file use a cluster that is up, and leave it up. After idle_timeout seconds without
-    work, the operator deletes it.
+    work, the operator deletes it. `down` is refused while runs use the cluster.
     """
     from etl.compute.kubernetes import cluster_commands
 
@@ -51,7 +54,7 @@ def cluster(
         if action is Action.UP:
             cluster_commands.start(file, workers, listener)
         elif action is Action.DOWN:
-            cluster_commands.stop(file, listener)
+            cluster_commands.stop(file, listener, force=force)
         state = cluster_commands.state(file)
     output.print_result(state, lines, as_json=as_json)
 
@@ -68,6 +71,10 @@ def lines(state: "ClusterState") -> Iterator[str]:
     for group, states in cluster.workers.items():
         counts = ", ".join(f"{count} {name}" for name, count in sorted(states.items()))
         yield f"workers     {group}: {counts}"
+    for user in cluster.users:
+        yield f"in use by   {user}"
+    for left in cluster.left:
+        yield f"left        {left}"
     for problem in cluster.problems:
         yield f"problem     {problem}"
     if state.driver is not None:

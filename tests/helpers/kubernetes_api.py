@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -38,14 +39,19 @@ class KubernetesApi:
     on_create: Callable[[str, Json], None] = lambda _plural, _item: None
     on_delete: Callable[[str, Json], None] = lambda _plural, _item: None
     calls: Counter[tuple[str, str]] = field(default_factory=Counter)  # verb, resource
+    versions: Iterator[int] = field(default_factory=count)
 
     def add(self, plural: str, item: Json) -> Json:
         """Store an object as the server does."""
         metadata = item["metadata"]
         metadata |= {"uid": uuid.uuid4().hex, "creationTimestamp": now()}
         metadata.setdefault("namespace", "tokenlake")
+        self._change(item)
         self.objects[plural, metadata["namespace"], metadata["name"]] = item
         return item
+
+    def _change(self, item: Json) -> None:
+        item["metadata"]["resourceVersion"] = str(next(self.versions))
 
     def names(self, plural: str) -> list[str]:
         return sorted(name for kind, _, name in self.objects if kind == plural)
@@ -106,8 +112,13 @@ class KubernetesApi:
         if key not in self.objects:
             return _status(404, f'{plural} "{name}" not found')
         item = self.objects[key]
+        asked = {} if verb == "get" else await request.json()
+        named = asked.get("preconditions", asked.get("metadata", {})).get("resourceVersion")
+        if named not in (None, item["metadata"]["resourceVersion"]):
+            return _status(409, f'{plural} "{name}": the object has been modified')
         if verb == "patch":
-            _merge(item, await request.json())
+            _merge(item, asked)
+            self._change(item)
         if verb == "delete":
             del self.objects[key]
             await asyncio.to_thread(self.on_delete, plural, item)
@@ -204,6 +215,8 @@ def _merge(item: Json, changes: Json) -> None:
     for name, value in changes.items():
         if isinstance(value, dict):
             _merge(item.setdefault(name, {}), value)
+        elif value is None:
+            item.pop(name, None)
         else:
             item[name] = value
 

@@ -56,7 +56,7 @@ def of(settings: ClusterFile) -> list[dict[str, Any]]:
     groups = [resources.worker_group(settings, g, n) for g, n in sizes.items() if g != "default"]
     job = resources.driver_job(settings, ["run", "demo"], {"cluster.yaml": "cluster.yaml"})
     files = resources.recipe_map(settings, {"cluster.yaml": b"image: x", "model": b"\xff"})
-    return [resources.dask_cluster(settings, sizes["default"], run="me"), *groups, job, files]
+    return [resources.dask_cluster(settings, sizes["default"]), *groups, job, files]
 
 
 def test_all_resources_are_valid(settings: ClusterFile, tmp_path: Path) -> None:

@@ -107,13 +107,19 @@ class Api:
         created: Resource | None = self._requests.run(send, "create", KINDS[kind][1], conflict=None)
         if created is None and requests > 1:
             found = self.get(kind, metadata["name"])
-            is_own = found is not None and _annotations(found).get(_REQUEST) == request
+            is_own = found is not None and annotations_of(found).get(_REQUEST) == request
             return found if is_own else None
         return created
 
-    def patch(self, kind: str, name: str, changes: Resource) -> Resource | None:
-        """Change fields of a resource and return it; None if it does not exist."""
-        return self._requests.call("PATCH", kind, name, body=changes, missing=None)
+    def patch(
+        self, kind: str, name: str, changes: Resource, *, once: bool = False
+    ) -> Resource | None:
+        """Change fields of a resource and return it; None if it does not exist.
+
+        Also None if ``changes`` have another ``resourceVersion``. ``once``: do not wait for the API server.
+        """
+        instead = {"missing": None, "conflict": None}
+        return self._requests.call("PATCH", kind, name, body=changes, once=once, **instead)
 
     def delete(self, kind: str, name: str, *, version: str | None = None) -> bool:
         """Delete a resource and what belongs to it, unless it does not exist.
@@ -193,6 +199,12 @@ class Api:
                 self._loop.run(link.close())
 
 
-def _annotations(resource: Resource) -> Mapping[str, str]:
+def annotations_of(resource: Resource) -> Mapping[str, str]:
+    """Return the annotations of a resource."""
     annotations: Mapping[str, str] = resource["metadata"].get("annotations") or {}
     return annotations
+
+
+def is_deleted(resource: Resource) -> bool:
+    """Return whether a resource is being deleted."""
+    return "deletionTimestamp" in resource["metadata"]

@@ -1,11 +1,12 @@
 """What the commands do with a cluster file: start, show and delete the cluster; logs; the dashboard."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 from etl.compute.kubernetes.api import Api
 from etl.compute.kubernetes.cluster_file import SCHEME, ClusterFile
+from etl.compute.kubernetes.created_cluster import reporting_what_stays
 from etl.compute.kubernetes.dask_cluster import DASHBOARD_PORT, DaskCluster, Status
 from etl.compute.kubernetes.driver_job import Driver, DriverStatus
 from etl.compute.kubernetes.pod_problems import is_ready
@@ -29,7 +30,7 @@ def start(file: str, workers: int | None, listener: Listener) -> None:
     Raises ClusterError with the reason if it cannot start; a cluster that was created for nothing is deleted.
     """
     settings = _load(file).with_workers(workers)
-    with _connect(settings) as api:
+    with _connect(settings, listener) as api:
         cluster = DaskCluster(api, settings, listener)
         existed = cluster.exists()
         try:
@@ -38,16 +39,16 @@ def start(file: str, workers: int | None, listener: Listener) -> None:
             cluster.wait_for_workers(lambda pods: any(map(is_ready, pods)))
         except BaseException:
             if not existed:
-                with suppress(ClusterError):  # the first error matters more
+                with reporting_what_stays(cluster, file):
                     cluster.delete()
             raise
 
 
-def stop(file: str, listener: Listener) -> None:
-    """Delete the cluster of a file, if it exists."""
+def stop(file: str, listener: Listener, *, force: bool = False) -> None:
+    """Delete the cluster of a file, if it exists; raise ClusterError if runs use it, unless ``force``."""
     settings = _load(file)
-    with _connect(settings) as api:
-        DaskCluster(api, settings, listener).delete()
+    with _connect(settings, listener) as api:
+        DaskCluster(api, settings, listener).delete(force=force)
 
 
 def state(file: str) -> ClusterState:
@@ -77,7 +78,7 @@ def start_driver(
     listener: Listener,
 ) -> str:
     """Start the driver of a recipe and return its name; see ``Driver.start``."""
-    with _connect(settings) as api:
+    with _connect(settings, listener) as api:
         cluster = DaskCluster(api, settings, listener)
         cluster.exists()  # raises if Dask's operator is not installed
         cluster.ensure_certificates()
@@ -104,5 +105,7 @@ def _load(file: str) -> ClusterFile:
     return ClusterFile.load(file.removeprefix(SCHEME))
 
 
-def _connect(settings: ClusterFile) -> AbstractContextManager[Api]:
-    return Api.connect(settings.namespace, settings.context)
+def _connect(
+    settings: ClusterFile, listener: Listener | None = None
+) -> AbstractContextManager[Api]:
+    return Api.connect(settings.namespace, settings.context, listener)

@@ -2,9 +2,8 @@
 
 import os
 import time
-import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,10 +12,10 @@ from distributed.security import Security
 
 from etl.compute.cluster_request import ClusterRequest
 from etl.compute.kubernetes.api import Api
-from etl.compute.kubernetes.cluster_file import ClusterFile
+from etl.compute.kubernetes.cluster_file import SCHEME, ClusterFile
+from etl.compute.kubernetes.created_cluster import created_cluster
 from etl.compute.kubernetes.dask_cluster import DASHBOARD_PORT, SCHEDULER_PORT, DaskCluster
 from etl.compute.kubernetes.outage import MAX_SECONDS
-from etl.compute.kubernetes.resources import RUN_VARIABLE
 from etl.errors import ClusterError
 
 _TIMEOUT: Final = "15s"
@@ -40,15 +39,15 @@ class KubernetesClient(Client):
 
 @contextmanager
 def connect_to_kubernetes(address: str | None, request: ClusterRequest) -> Iterator[Client]:
-    """Connect to the cluster of a file; create it if it does not exist, and then delete it at the end.
+    """Connect to the cluster of a file; create it if it does not exist; see `created_cluster`.
 
     Raises ClusterError if the file is invalid, or with the reason why the cluster cannot be used.
     """
     settings = ClusterFile.requested(address, request).with_workers(request.workers)
-    sizes = settings.sizes(request.planned_bytes)
+    sizes, file = settings.sizes(request.planned_bytes), str(address).removeprefix(SCHEME)
     with (
         Api.connect(settings.namespace, settings.context, request.listener) as api,
-        created_cluster(DaskCluster(api, settings, request.listener), sizes) as cluster,
+        created_cluster(api, cluster := DaskCluster(api, settings, request.listener), sizes, file),
     ):
         pod = cluster.wait_for_scheduler()
         security = request.security or cluster.security()
@@ -60,20 +59,6 @@ def connect_to_kubernetes(address: str | None, request: ClusterRequest) -> Itera
             client.tokenlake_dashboard = dashboard
             cluster.wait_for_workers(lambda _pods: bool(_names(client)))
             yield client
-
-
-@contextmanager
-def created_cluster(cluster: DaskCluster, sizes: Mapping[str, int]) -> Iterator[DaskCluster]:
-    """Create a cluster unless it exists; delete it at the end if this run or its driver created it."""
-    run = os.environ.get(RUN_VARIABLE) or uuid.uuid4().hex
-    try:
-        cluster.create(sizes, run=run)
-        yield cluster
-    except BaseException:
-        with suppress(ClusterError):  # the first error matters more
-            cluster.delete_if_of(run)
-        raise
-    cluster.delete_if_of(run)
 
 
 @contextmanager

@@ -14,9 +14,17 @@ from distributed.security import Security
 
 from etl.compute import certificates
 from etl.compute.kubernetes import resources
-from etl.compute.kubernetes.api import Api
+from etl.compute.kubernetes.api import Api, is_deleted
 from etl.compute.kubernetes.api_failure import OPERATOR_HINT
 from etl.compute.kubernetes.cluster_file import ClusterFile
+from etl.compute.kubernetes.cluster_use import (
+    ClusterUse,
+    creator_of,
+    describe_left,
+    is_left,
+    living_uses,
+    names_of,
+)
 from etl.compute.kubernetes.pod_problems import (
     PodProblem,
     find_problems,
@@ -25,6 +33,7 @@ from etl.compute.kubernetes.pod_problems import (
     state_of,
 )
 from etl.compute.kubernetes.resources import Resource
+from etl.compute.kubernetes.waiting import Waiting
 from etl.compute.listener import Listener
 from etl.errors import ClusterError
 from etl.plural import many
@@ -40,9 +49,10 @@ _START_SECONDS: Final = (
 )
 _END_SECONDS: Final = 60.0  # pods have 20 seconds to end
 _LOG_LINES: Final = 5
+_ATTEMPTS: Final = 3  # to create or join a cluster that others create and delete
 
 _NEEDS: Final = {
-    "daskclusters": "get create delete",
+    "daskclusters": "get list create patch delete",
     "daskworkergroups": "get list create patch delete",
     "pods": "list",
     "events": "list",
@@ -54,13 +64,18 @@ _NEEDS_OUTSIDE: Final = {"secrets": "get create", "pods/portforward": "get"}
 
 @dataclass(frozen=True, kw_only=True)
 class Status:
-    """A cluster: the image and run of its DaskCluster, and its pods by role, with what each is doing."""
+    """A cluster: the image and users of its DaskCluster, and its pods by role, with what each is doing.
 
-    image: str | None  # None: the cluster does not exist
-    run: str | None
+    ``left`` has clusters of the namespace that runs have created and that nobody uses any more.
+    """
+
+    image: str | None = None  # None: the cluster does not exist
+    run: str | None = None
+    users: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
     scheduler: str
     workers: Mapping[str, Mapping[str, int]]  # by group and state
-    problems: tuple[str, ...]
+    problems: tuple[str, ...] = ()
 
 
 class DaskCluster:
@@ -69,9 +84,9 @@ class DaskCluster:
     def __init__(self, api: Api, settings: ClusterFile, listener: Listener) -> None:
         self._api = api
         self._settings = settings
-        self._listener = listener
-        self._name = settings.name
-        self._where = f"cluster {settings.name} in namespace {settings.namespace}"
+        self.listener = listener
+        self.name = settings.name
+        self.where = f"cluster {settings.name} in namespace {settings.namespace}"
         self._names = re.compile(rf"{settings.name}(-(scheduler|default|spot|high-memory)(-.*)?)?")
         self._created = ""  # when, by the clock of the API server
         self._note = ""  # a problem that may end without a change
@@ -84,38 +99,64 @@ class DaskCluster:
         """Raise ClusterError if this account lacks a permission that a run needs."""
         self._api.require(_NEEDS | ({} if _has_certificates() else _NEEDS_OUTSIDE))
 
-    def create(self, sizes: Mapping[str, int], *, run: str | None = None) -> None:
-        """Create the cluster, or add workers to an existing cluster; ``run`` is the run that will delete it.
+    def create(self, sizes: Mapping[str, int], *, use: ClusterUse | None = None) -> None:
+        """Create the cluster, or add workers to an existing cluster.
 
-        Workers are never removed: Dask's operator would choose workers of any group.
+        ``use`` is of the run for which it is created; without a run, it stays until it is deleted. Workers are
+        never removed: Dask's operator would choose workers of any group.
         """
         self.require_permissions()
-        self._await_end()  # of an earlier cluster: the operator would count what is being deleted
-        created = None if self.exists() else self._create(sizes["default"], run)
-        found = created or self._find()
-        if found is None or "deletionTimestamp" in found["metadata"]:
-            raise ClusterError("the cluster is being deleted", where=self._where, hint="run again")
+        for line in self._find_left():
+            self.listener.warning(line)
+        found = self._create_or_join(sizes["default"], use)
         self._created = found["metadata"]["creationTimestamp"]
-        if created is None:
-            self._listener.note(
-                f"cluster    {self._name} is up in namespace {self._settings.namespace}"
-            )
         if (image := _image_of(found)) != self._settings.image:
-            self._listener.warning(f"the cluster runs {image}, not {self._settings.image}")
+            self.listener.warning(f"the cluster runs {image}, not {self._settings.image}")
         self._add_workers("default", sizes["default"])
         for group in sizes:
             if group != "default":
                 self.add_group(group, sizes[group])
 
-    def _create(self, workers: int, run: str | None) -> Resource | None:
+    def _create_or_join(self, workers: int, use: ClusterUse | None) -> Resource:
+        """Create the cluster or use the existing one; another program may do the same, or delete it."""
+        for _ in range(_ATTEMPTS):
+            self._await_end()  # the operator would count what is being deleted
+            found = self._find()
+            if found is None:
+                found = self._create(workers, use)
+            elif not is_deleted(found):
+                found = self._join(found, use)
+            if found is not None and not is_deleted(found):
+                return found
+        raise ClusterError("the cluster is being deleted", where=self.where, hint="run again")
+
+    def _create(self, workers: int, use: ClusterUse | None) -> Resource | None:
         """Create the cluster with its certificates; None if another program just did."""
         self.ensure_certificates()
-        created = self._api.create(resources.dask_cluster(self._settings, workers, run=run))
+        resource = resources.dask_cluster(self._settings, workers)
+        if use is not None:
+            use.mark(resource)
+        created = self._api.create(resource)
         if created is not None:
-            self._listener.note(
-                f"cluster    {self._name} created in namespace {self._settings.namespace}"
+            self.listener.note(
+                f"cluster    {self.name} created in namespace {self._settings.namespace}"
             )
         return created
+
+    def _join(self, found: Resource, use: ClusterUse | None) -> Resource | None:
+        """Record a use of the existing cluster; without one, the cluster stays when all runs have ended."""
+        text = f"{self.name} is up in namespace {self._settings.namespace}"
+        if use is None:
+            self.listener.note(f"cluster    {text}")
+            kept = {"metadata": {"annotations": {resources.RUN: None}, "ownerReferences": None}}
+            return self._api.patch("DaskCluster", self.name, kept)
+        others = [each for each in living_uses(found, self._api.now()) if each.run != use.run]
+        if others:
+            text += f", in use by {names_of(others)}"
+        elif is_left(found, self._api.now()) and creator_of(found) != use.run:
+            text = f"{describe_left(found)}; this run uses it, and deletes it at its end"
+        self.listener.note(f"cluster    {text}")
+        return use.join(found)
 
     def add_group(self, group: str, workers: int) -> None:
         """Create a group of workers, or add workers to an existing group."""
@@ -125,17 +166,17 @@ class DaskCluster:
 
     def is_of_spot(self, worker: str) -> bool:
         """Return whether a worker is of the spot group, by its name."""
-        return worker.startswith(f"{self._name}-spot-worker-")
+        return worker.startswith(f"{self.name}-spot-worker-")
 
     def remove_group(self, group: str) -> None:
         """Delete a group with all its workers."""
-        self._api.delete("DaskWorkerGroup", f"{self._name}-{group}")
+        self._api.delete("DaskWorkerGroup", f"{self.name}-{group}")
 
     def _add_workers(self, group: str, workers: int) -> None:
-        name = f"{self._name}-{group}"
+        name = f"{self.name}-{group}"
         found = self._api.get("DaskWorkerGroup", name)
         if found is not None and found["spec"]["worker"]["replicas"] < workers:
-            self._listener.note(f"workers    {name}: {workers}")
+            self.listener.note(f"workers    {name}: {workers}")
             self._api.patch("DaskWorkerGroup", name, {"spec": {"worker": {"replicas": workers}}})
 
     def wait_for_scheduler(self) -> str:
@@ -144,7 +185,7 @@ class DaskCluster:
         Raises ClusterError with the reason if it cannot start.
         """
         started = time.monotonic()
-        waiting = _Waiting(self._listener)
+        waiting = Waiting(self.listener)
         while True:
             pods = self._pods(component="scheduler")
             for pod in pods:
@@ -155,7 +196,7 @@ class DaskCluster:
             if not pods and seconds > _OPERATOR_SECONDS and not self._is_seen_by_operator():
                 raise ClusterError(
                     "Dask's operator does not react to the new cluster",
-                    where=self._where,
+                    where=self.where,
                     hint="check its pod: kubectl get pods --all-namespaces | grep dask-operator; "
                     + OPERATOR_HINT,
                 )
@@ -169,7 +210,7 @@ class DaskCluster:
         Raises ClusterError with the reason if no worker can start.
         """
         started = time.monotonic()
-        waiting = _Waiting(self._listener)
+        waiting = Waiting(self.listener)
         while not has_worker(pods := self._pods(component="worker")):
             seconds = time.monotonic() - started
             self._check("worker", pods, seconds)
@@ -190,7 +231,7 @@ class DaskCluster:
             raise ClusterError(
                 f"the cluster did not start within {_START_SECONDS / 60:.0f} minutes"
                 + (f": {self._note}" if self._note else ""),
-                where=self._where,
+                where=self.where,
                 hint=problems[0].hint if problems else "see `kubectl describe pods`",
             )
 
@@ -204,35 +245,58 @@ class DaskCluster:
             log = self._api.log(problem.crashed, lines=_LOG_LINES, previous=True)
             lines = [line.strip() for line in log.splitlines() if line.strip()]
             what += f"; its last lines: {' | '.join(lines)}"
-        return ClusterError(what, where=self._where, hint=problem.hint)
+        return ClusterError(what, where=self.where, hint=problem.hint)
 
-    def delete_if_of(self, run: str) -> None:
-        """Delete the cluster if a run has created it."""
-        found = self._find()
-        if found is not None and _run_of(found) == run:
-            self.delete()
+    def release(self, use: ClusterUse) -> None:
+        """End the use of a run; delete the cluster if a run has created it and no other run uses it."""
+        version, others = use.leave()
+        while version is not None and not self._delete(version):
+            version, others = use.leave()
+        if others:
+            self.listener.note(f"cluster    {self.name} stays, in use by {names_of(others)}")
 
-    def delete(self) -> None:
-        """Delete the cluster with all its workers, and wait until its pods have ended."""
+    def delete(self, *, force: bool = False) -> None:
+        """Delete the cluster with all its workers, and wait until its pods have ended.
+
+        Raises ClusterError if runs use it, unless ``force``.
+        """
+        version = None
+        while (found := self._find()) is not None and not force:
+            if uses := living_uses(found, self._api.now()):
+                raise ClusterError(
+                    f"the cluster is in use by {names_of(uses)}",
+                    where=self.where,
+                    hint="wait for the end of its runs, or delete it under them with "
+                    "`etl cluster down FILE --force`",
+                )
+            version = str(found["metadata"]["resourceVersion"])
+            if self._delete(version):
+                return
+        self._delete(None)
+
+    def _delete(self, version: str | None) -> bool:
+        """Delete the cluster; with ``version``, return False if it has changed since."""
+        if not self._api.delete("DaskCluster", self.name, version=version):
+            return False
         for group in self._api.list(
             "DaskWorkerGroup"
         ):  # also those that the operator has not adopted
-            if group["spec"].get("cluster") == self._name:
+            if group["spec"].get("cluster") == self.name:
                 self._api.delete("DaskWorkerGroup", group["metadata"]["name"])
-        self._api.delete("DaskCluster", self._name)
-        self._listener.note(f"cluster    {self._name} deleted")
+        self.listener.note(f"cluster    {self.name} deleted")
         self._await_end(also_resource=False)
+        return True
 
     def _await_end(self, *, also_resource: bool = True) -> None:
         """Wait until the pods of a deleted cluster have ended.
 
         Its resource costs nothing, and ends when the operator has finished what it is doing.
         """
-        waiting = _Waiting(self._listener)
+        waiting = Waiting(self.listener)
         started = time.monotonic()
         while (seconds := time.monotonic() - started) < _END_SECONDS:
             found = self._find()
-            if found is not None and "deletionTimestamp" not in found["metadata"]:
+            if found is not None and not is_deleted(found):
                 return
             pods = self._pods()
             if not pods and (found is None or not also_resource):
@@ -253,12 +317,17 @@ class DaskCluster:
                 continue
             group = workers.setdefault(labels.get("dask.org/workergroup-name", ""), {})
             group[state] = group.get(state, 0) + 1
+        left = tuple(self._find_left())
         if found is None:
-            return Status(image=None, run=None, scheduler=scheduler, workers=workers, problems=())
+            return Status(left=left, scheduler=scheduler, workers=workers)
         self._created = found["metadata"]["creationTimestamp"]
+        if is_left(found, self._api.now()):
+            left = (f"{describe_left(found)}: etl cluster down FILE", *left)
         return Status(
             image=_image_of(found),
-            run=_run_of(found),
+            run=creator_of(found),
+            users=tuple(map(str, living_uses(found, self._api.now()))),
+            left=left,
             scheduler=scheduler,
             workers=workers,
             problems=tuple(problem.what for problem in self._problems(pods)),
@@ -274,7 +343,7 @@ class DaskCluster:
         if missing := [name for name in names if name not in data]:
             raise ClusterError(
                 f"the Secret {resources.TLS_SECRET} has no {missing[0]}",
-                where=self._where,
+                where=self.where,
                 hint="delete the Secret and the cluster: the next start creates both again",
             )
         authority, client = (base64.b64decode(data[name]).decode() for name in names)
@@ -289,10 +358,19 @@ class DaskCluster:
         with tempfile.TemporaryDirectory(prefix="tokenlake-tls-") as folder:
             certificates.make_certificates(folder)
             self._api.create(resources.tls_secret(self._settings, Path(folder)))
-        self._listener.note(f"secret     {resources.TLS_SECRET} created")
+        self.listener.note(f"secret     {resources.TLS_SECRET} created")
 
     def _find(self) -> Resource | None:
-        return self._api.get("DaskCluster", self._name)
+        return self._api.get("DaskCluster", self.name)
+
+    def _find_left(self) -> list[str]:
+        """Return who has left other clusters in the namespace, with the command that deletes each."""
+        command = f"kubectl -n {self._settings.namespace} delete daskcluster"
+        return [
+            f"cluster {describe_left(each)}: {command} {each['metadata']['name']}"
+            for each in self._api.list("DaskCluster")
+            if each["metadata"]["name"] != self.name and is_left(each, self._api.now())
+        ]
 
     def _is_seen_by_operator(self) -> bool:
         found = self._find()
@@ -302,21 +380,6 @@ class DaskCluster:
         return self._api.list("Pod", resources.cluster_labels(self._settings, **labels))
 
 
-class _Waiting:
-    """Reports what is awaited: when it changes, and every ten seconds."""
-
-    def __init__(self, listener: Listener) -> None:
-        self._listener = listener
-        self._last: tuple[str, float] = ("", 0.0)
-
-    def for_(self, what: str, state: str, seconds: float, note: str) -> None:
-        text = f"{state}: {note}" if note else state
-        last, reported = self._last
-        if text != last or seconds - reported >= 10:
-            self._last = text, seconds
-            self._listener.note(f"waiting    {what} {text} ({seconds:.0f}s)")
-
-
 def _has_certificates() -> bool:
     """Return whether the certificates are mounted, as in the pod of a driver."""
     return (Path(resources.TLS_FOLDER) / certificates.AUTHORITY).is_file()
@@ -324,9 +387,3 @@ def _has_certificates() -> bool:
 
 def _image_of(cluster: Resource) -> str:
     return str(cluster["spec"]["scheduler"]["spec"]["containers"][0].get("image"))
-
-
-def _run_of(cluster: Resource) -> str | None:
-    """Return the run that has created a cluster; None for one of `etl cluster up`."""
-    run: str | None = cluster["metadata"].get("annotations", {}).get(resources.RUN)
-    return run

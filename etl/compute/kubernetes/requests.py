@@ -17,6 +17,7 @@ from etl.compute.kubernetes.outage import MAX_SECONDS, Outage
 from etl.compute.kubernetes.port_forward import open_port
 from etl.compute.kubernetes.resources import TLS_SECRET, Resource
 from etl.compute.kubernetes.resumable_stream import Link
+from etl.errors import ClusterError
 
 if TYPE_CHECKING:
     import httpx
@@ -73,13 +74,17 @@ class Requests:
         *,
         body: Resource | None = None,
         params: Mapping[str, Any] | None = None,
+        once: bool = False,
         **instead: Any,
     ) -> Any:
         """Send a request; ``missing`` and ``conflict`` are returned in place of an error."""
         _, plural = KINDS[kind]
         verb = _VERBS.get(method, "list" if name is None else "get")
         return self.run(
-            lambda: self.send(method, kind, name, body, params or {}), verb, plural, **instead
+            lambda: self.send(method, kind, name, body, params or {}),
+            *(verb, plural),
+            once=once,
+            **instead,
         )
 
     def run(
@@ -87,6 +92,8 @@ class Requests:
         request: Callable[[], Coroutine[Any, Any, Result]],
         verb: str,
         resource: str,
+        *,
+        once: bool = False,
         **instead: Any,
     ) -> Result:
         """Send a request, again while the server does not respond; ``instead`` is as in ``call``.
@@ -108,6 +115,8 @@ class Requests:
                         self._outage.end()
                         answer: Result = instead[key]
                         return answer
+                if once:
+                    raise self._explain(failure, verb, resource) from error
                 self.wait_or_raise(failure, verb, resource, error)
             else:
                 self._has_responded = True
@@ -121,11 +130,12 @@ class Requests:
         limit = MAX_SECONDS if self._has_responded else _FIRST_SECONDS
         is_over = self._outage.seconds > limit
         if is_over or not failure.may_pass(has_settled=self._outage.has_settled):
-            raise failure.explain(
-                verb, resource, namespace=self._namespace, server=self.server
-            ) from error
+            raise self._explain(failure, verb, resource) from error
         is_lost = failure.status is None or failure.status >= 500
         time.sleep(self._outage.fail(failure.text, is_lost=is_lost))
+
+    def _explain(self, failure: Failure, verb: str, resource: str) -> ClusterError:
+        return failure.explain(verb, resource, namespace=self._namespace, server=self.server)
 
     async def send(
         self,
