@@ -1,4 +1,4 @@
-"""`etl cluster`: start, show and delete the cluster of a cluster file."""
+"""`etl cluster`: start, show and delete the cluster of a cluster file, and stop its driver."""
 
 import sys
 from collections.abc import Iterator
@@ -12,6 +12,7 @@ from etl.compute.print_listener import PrintListener
 
 if TYPE_CHECKING:
     from etl.compute.kubernetes.cluster_commands import ClusterState
+    from etl.compute.kubernetes.cluster_status import Status
 
 app = typer.Typer()
 
@@ -22,6 +23,7 @@ class Action(StrEnum):
     UP = "up"
     STATUS = "status"
     DOWN = "down"
+    STOP = "stop"
 
 
 @app.command(
@@ -29,6 +31,7 @@ class Action(StrEnum):
         "etl cluster up cluster.yaml --workers 16",
         "etl cluster status cluster.yaml",
         "etl cluster down cluster.yaml",
+        "etl cluster stop cluster.yaml",
     )
 )
 def cluster(
@@ -43,10 +46,12 @@ def cluster(
     ] = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Start, show or delete a Dask cluster on Kubernetes.
+    """Start, show or delete a Dask cluster on Kubernetes, or stop the driver of `etl submit`.
 
     Runs with the same file use a cluster that is up, and leave it up. After idle_timeout seconds without
-    work, the operator deletes it. `down` is refused while runs use the cluster.
+    work, the operator deletes it. `up` ends when all workers are ready or the others cannot start, and `down`
+    when nothing is left; it is refused while runs use the cluster. `stop` terminates the driver, which keeps
+    what it has committed, and deletes the cluster that the driver has created.
     """
     from etl.compute.kubernetes import cluster_commands
 
@@ -54,7 +59,9 @@ def cluster(
         if action is Action.UP:
             cluster_commands.start(file, workers, listener)
         elif action is Action.DOWN:
-            cluster_commands.stop(file, listener, force=force)
+            cluster_commands.delete(file, listener, force=force)
+        elif action is Action.STOP:
+            cluster_commands.stop_driver(file, listener)
         state = cluster_commands.state(file)
     output.print_result(state, lines, as_json=as_json)
 
@@ -65,17 +72,29 @@ def lines(state: "ClusterState") -> Iterator[str]:
     yield f"cluster     {state.name} in namespace {state.namespace}"
     if cluster.image is None:
         yield "image       not running"
+        if cluster.left:
+            counts = ", ".join(f"{count:,} {kind}" for kind, count in cluster.left.items())
+            yield f"left        {counts}"
     else:
         yield f"image       {cluster.image}"
         yield f"scheduler   {cluster.scheduler}"
-    for group, states in cluster.workers.items():
-        counts = ", ".join(f"{count} {name}" for name, count in sorted(states.items()))
-        yield f"workers     {group}: {counts}"
+    for group in sorted({*cluster.workers, *cluster.wanted}):
+        yield f"workers     {group}: {_count(group, cluster)}"
     for user in cluster.users:
         yield f"in use by   {user}"
-    for left in cluster.left:
-        yield f"left        {left}"
+    for abandoned in cluster.abandoned:
+        yield f"abandoned   {abandoned}"
     for problem in cluster.problems:
         yield f"problem     {problem}"
     if state.driver is not None:
         yield f"driver      {state.driver.state}"
+
+
+def _count(group: str, cluster: "Status") -> str:
+    """Return how many workers of a group are ready, of how many, and what the others are doing."""
+    states = cluster.workers.get(group, {})
+    ready = f"{states.get('ready', 0):,}"
+    if (wanted := cluster.wanted.get(group)) is not None:
+        ready += f" of {wanted:,}"
+    others = [f"{count:,} {name}" for name, count in sorted(states.items()) if name != "ready"]
+    return ", ".join([f"{ready} ready", *others])

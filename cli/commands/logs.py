@@ -1,4 +1,4 @@
-"""`etl logs`: print what the driver of a submitted recipe prints."""
+"""`etl logs`: print what the driver, the scheduler or the workers of a cluster print."""
 
 from typing import Annotated
 
@@ -10,16 +10,39 @@ from etl.visible_text import one_line
 app = typer.Typer()
 
 
-@app.command(epilog=options.examples("etl logs cluster.yaml", "etl logs cluster.yaml --follow"))
+@app.command(
+    epilog=options.examples(
+        "etl logs cluster.yaml --follow",
+        "etl logs cluster.yaml --of worker --grep ERROR",
+        "etl logs cluster.yaml --of tokenlake-default-worker-0c3f2a1b9d --previous",
+    )
+)
 def logs(
     file: options.ClusterFile,
     *,
+    of: Annotated[
+        str,
+        typer.Option(metavar="WHAT", help="driver, scheduler, worker, or the name of a pod."),
+    ] = "driver",
+    grep: Annotated[
+        str, typer.Option(metavar="TEXT", help="Print only lines that contain a text.")
+    ] = "",
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Continue until the driver has ended.")
+        bool, typer.Option("--follow", "-f", help="Continue until the containers have ended.")
+    ] = False,
+    previous: Annotated[
+        bool, typer.Option("--previous", help="Print the containers that have ended before.")
     ] = False,
 ) -> None:
-    """Print the log of the driver that `etl submit` has started."""
-    from etl.compute.kubernetes import cluster_commands
+    """Print the log of the driver that `etl submit` has started, or of other pods of the cluster.
 
-    for line in cluster_commands.driver_log(file, follow=follow):
+    Lines of several pods start with the pod's name.
+    """
+    from etl.compute.kubernetes import cluster_commands
+    from etl.compute.kubernetes.pod_logs import LogQuery
+
+    if follow and previous:
+        raise typer.BadParameter("containers that have ended cannot be followed")
+    query = LogQuery(of=of, grep=grep, follow=follow, previous=previous)
+    for line in cluster_commands.logs(file, query):
         output.echo(one_line(line))

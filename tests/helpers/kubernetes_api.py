@@ -6,6 +6,7 @@ It serves `make test`; the lab of tests/k8s has a real control plane.
 import asyncio
 import contextlib
 import json
+import re
 import threading
 import uuid
 from collections import Counter
@@ -22,6 +23,7 @@ from aiohttp import WSMsgType, web
 Json = dict[str, Any]
 Key = tuple[str, str, str]
 _KINDS = {"pods", "services", "events", "secrets", "configmaps", "jobs"}
+_KINDS |= {"deployments", "replicasets"}
 _OF_DASK = {"daskclusters", "daskworkergroups"}
 _VERBS = {"POST": "create", "PATCH": "patch", "DELETE": "delete"}
 
@@ -33,6 +35,7 @@ class KubernetesApi:
     objects: dict[Key, Json] = field(default_factory=dict)
     kinds: set[str] = field(default_factory=lambda: _KINDS | _OF_DASK)
     denied: set[tuple[str, str]] = field(default_factory=set)  # verb, resource
+    denied_to_driver: set[tuple[str, str]] = field(default_factory=set)
     namespaces: set[str] = field(default_factory=lambda: {"tokenlake"})
     ports: dict[int, int] = field(default_factory=dict)  # of the pods -> of this machine
     logs: dict[str, str] = field(default_factory=dict)  # by pod
@@ -81,9 +84,14 @@ class KubernetesApi:
 
     async def review(self, request: web.Request) -> web.Response:
         """Answer whether a request would be allowed."""
-        asked = (await request.json())["spec"]["resourceAttributes"]
+        spec = (await request.json())["spec"]
+        asked = spec["resourceAttributes"]
         resource = "/".join(filter(None, [asked["resource"], asked.get("subresource")]))
-        is_allowed = (asked["verb"], resource) not in self.denied
+        denied = self.denied
+        if "user" in spec:
+            assert spec["user"] == "system:serviceaccount:tokenlake:tokenlake-driver"
+            denied = self.denied_to_driver
+        is_allowed = (asked["verb"], resource) not in denied
         return web.json_response({"status": {"allowed": is_allowed}}, status=201)
 
     async def _answer(self, request: web.Request, verb: str, key: Key) -> web.Response:
@@ -98,6 +106,7 @@ class KubernetesApi:
                 item
                 for (kind, place, _), item in self.objects.items()
                 if (kind, place) == (plural, namespace)
+                and _is_selected(item, request.query.get("fieldSelector", ""))
                 and all(item["metadata"].get("labels", {}).get(k) == v for k, v in wanted)
             ]
             return web.json_response({"items": items})
@@ -112,17 +121,26 @@ class KubernetesApi:
         if key not in self.objects:
             return _status(404, f'{plural} "{name}" not found')
         item = self.objects[key]
-        asked = {} if verb == "get" else await request.json()
-        named = asked.get("preconditions", asked.get("metadata", {})).get("resourceVersion")
-        if named not in (None, item["metadata"]["resourceVersion"]):
-            return _status(409, f'{plural} "{name}": the object has been modified')
+        body = await request.json() if request.can_read_body else {}
+        expected = body.get("preconditions") or body.get("metadata") or {}
+        for name in ("uid", "resourceVersion"):
+            if expected.get(name, item["metadata"][name]) != item["metadata"][name]:
+                return _status(409, f"the {name} is {item['metadata'][name]}, not {expected[name]}")
         if verb == "patch":
-            _merge(item, asked)
+            _merge(item, body)
             self._change(item)
         if verb == "delete":
-            del self.objects[key]
+            self._delete(key)
             await asyncio.to_thread(self.on_delete, plural, item)
         return web.json_response(item)
+
+    def _delete(self, key: Key) -> None:
+        """Delete an object and what it owns."""
+        uid = self.objects.pop(key)["metadata"]["uid"]
+        for other, item in list(self.objects.items()):
+            owners = item["metadata"].get("ownerReferences", [])
+            if other in self.objects and uid in [owner["uid"] for owner in owners]:
+                self._delete(other)
 
     async def _forward(self, request: web.Request) -> web.StreamResponse:
         remote = int(request.query["ports"])
@@ -155,6 +173,8 @@ def kubernetes_api(folder: Path) -> Iterator[tuple[KubernetesApi, Path]]:
     app = web.Application(client_max_size=4 << 20)
     reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
     app.router.add_post(reviews, api.review)
+    of_others = "namespaces/tokenlake/localsubjectaccessreviews"
+    app.router.add_post(f"/apis/authorization.k8s.io/v1/{of_others}", api.review)
     for prefix in ("/api/{version}", "/apis/{group}/{version}"):
         path = prefix + "/namespaces/{namespace}/{plural}"
         for suffix in ("", "/{name}", "/{name}/{sub}"):
@@ -204,6 +224,15 @@ def event(kind: str, name: str, reason: str, message: str) -> Json:
 
 def now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _is_selected(item: Json, selector: str) -> bool:
+    """Return whether a field selector selects an item."""
+    for condition in filter(None, selector.split(",")):
+        name, operator, value = re.split("(!?=)", condition)
+        if (item.get(name) == value) != (operator == "="):
+            return False
+    return True
 
 
 def _status(code: int, message: str) -> web.Response:

@@ -3,6 +3,7 @@
 from base64 import b64decode
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,7 @@ class Operator:
         )
         address = self.cluster.scheduler_address
         relay = self.cluster.sync(link_relay.listen, lambda: address, 0, "127.0.0.1")
-        self._stop_relay = lambda: self.cluster and self.cluster.loop.add_callback(relay.close)
+        self._stop_relay = partial(self.cluster.loop.add_callback, relay.close)
         self.api.ports |= {
             8787: int(address.rpartition(":")[2]),
             link_relay.LINK_PORT: relay.sockets[0].getsockname()[1],

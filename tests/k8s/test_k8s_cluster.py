@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from etl.cli.app import app
 from etl.compute.cluster import Cluster
 from etl.compute.connect import steady_workers
-from etl.compute.kubernetes import dask_cluster
+from etl.compute.kubernetes import dask_cluster, waiting
 from etl.errors import ClusterError
 from tests.helpers.kubernetes_api import KubernetesApi, event, kubernetes_api, now, pod
 from tests.helpers.kubernetes_operator import Operator, operator
@@ -29,7 +29,7 @@ IMAGE = "registry.example.com/tokenlake:0.1.0"
 
 @pytest.fixture
 def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[KubernetesApi]:
-    monkeypatch.setattr(dask_cluster, "_POLL_SECONDS", 0.02)
+    monkeypatch.setattr(waiting, "_POLL_SECONDS", 0.02)
     monkeypatch.setattr(dask_cluster, "_FATAL_SECONDS", 0.1)
     monkeypatch.setattr(dask_cluster, "_OPERATOR_SECONDS", 0.3)
     monkeypatch.chdir(tmp_path)
@@ -135,7 +135,7 @@ def test_shuffles_run_without_spot_workers(api: KubernetesApi, dask: Operator) -
     assert left(api) == []
 
 
-def waiting(reason: str, message: str) -> dict[str, Any]:
+def not_started(reason: str, message: str) -> dict[str, Any]:
     container = {"image": IMAGE, "state": {"waiting": {"reason": reason, "message": message}}}
     return {"phase": "Pending", "containerStatuses": [container]}
 
@@ -144,22 +144,28 @@ BROKEN = "tokenlake-scheduler-1"
 QUOTA = 'pods "x" is forbidden: exceeded quota: small, requested: requests.memory=4Gi'
 PROBLEMS = {
     "image": (
-        [pod(BROKEN, "scheduler", **waiting("ImagePullBackOff", "not found"))],
+        [pod(BROKEN, "scheduler", **not_started("ImagePullBackOff", "not found"))],
         [],
         [f"ImagePullBackOff of the image {IMAGE} (not found)", "check `image` of the cluster file"],
     ),
     "crash": (
-        [pod(BROKEN, "scheduler", **waiting("CrashLoopBackOff", "back-off"))],
+        [pod(BROKEN, "scheduler", **not_started("CrashLoopBackOff", "back-off"))],
         [],
         ["CrashLoopBackOff", "its last lines: No module named 'etl'"],
     ),
     "Secret": (
-        [pod(BROKEN, "scheduler", **waiting("CreateContainerConfigError", 'secret "s" not found'))],
+        [
+            pod(
+                BROKEN,
+                "scheduler",
+                **not_started("CreateContainerConfigError", 'secret "s" not found'),
+            )
+        ],
         [],
         ['CreateContainerConfigError (secret "s" not found)', "k8s/README.md"],
     ),
     "ConfigMap": (
-        [pod(BROKEN, "scheduler", **waiting("ContainerCreating", ""))],
+        [pod(BROKEN, "scheduler", **not_started("ContainerCreating", ""))],
         [event("Pod", BROKEN, "FailedMount", 'configmap "tokenlake-dask" not found')],
         ['FailedMount (configmap "tokenlake-dask" not found)', "kubectl apply -k k8s/base"],
     ),
@@ -213,7 +219,7 @@ def test_a_cluster_that_cannot_start_is_reported_and_deleted(
 def test_workers_that_start_outweigh_those_that_cannot(api: KubernetesApi) -> None:
     """A quota that allows some of the workers lets the run start with these."""
     name = "tokenlake-default-worker-2-65d"
-    states = iter([waiting("ContainerCreating", "")] * 20 + [None] * 1000)
+    states = iter([not_started("ContainerCreating", "")] * 20 + [None] * 1000)
 
     def create(plural: str, item: dict[str, Any]) -> None:
         if plural == "daskclusters":

@@ -17,8 +17,9 @@ from typer.testing import CliRunner
 import etl as library
 from etl.cli.app import app
 from etl.cli.run_lines import JsonLines
-from etl.compute.kubernetes import cluster_commands, dask_cluster, driver_job
+from etl.compute.kubernetes import cluster_commands, waiting
 from etl.compute.kubernetes.cluster_file import ClusterFile
+from etl.compute.kubernetes.pod_logs import LogQuery
 from etl.compute.listener import Progress
 from etl.errors import RecipeError, TokenlakeError
 from etl.job.submit import pack
@@ -73,8 +74,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def api(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[KubernetesApi]:
-    monkeypatch.setattr(driver_job, "_POLL_SECONDS", 0.02)
-    monkeypatch.setattr(dask_cluster, "_POLL_SECONDS", 0.02)
+    monkeypatch.setattr(waiting, "_POLL_SECONDS", 0.02)
     with kubernetes_api(folder) as (api, kubeconfig):
         monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
         yield api
@@ -88,15 +88,24 @@ def submit(*words: str) -> Any:
     return etl("submit", "recipe.yaml", "--cluster", "k8s:cluster.yaml", *words)
 
 
-def driver_pod(number: int, state: dict[str, Any]) -> dict[str, Any]:
+def driver_pod(api: KubernetesApi, number: int, state: dict[str, Any]) -> dict[str, Any]:
     item = pod(f"tokenlake-driver-{number}", "driver", containerStatuses=[{"state": state}])
     item["metadata"]["labels"] = {"job-name": "tokenlake-driver"}
+    owner = {"uid": api.item("jobs", "tokenlake-driver")["metadata"]["uid"]}
+    item["metadata"]["ownerReferences"] = [owner]
     return item
+
+
+def sent_files(api: KubernetesApi) -> dict[str, Any]:
+    """Return the ConfigMap that the driver mounts."""
+    volumes = api.item("jobs", "tokenlake-driver")["spec"]["template"]["spec"]["volumes"]
+    (name,) = (each["configMap"]["name"] for each in volumes if each["name"] == "recipe")
+    return api.item("configmaps", name)
 
 
 def end(api: KubernetesApi, code: int, kind: str, reason: str = "") -> None:
     """End the Job as its controller does."""
-    api.add("pods", driver_pod(1, {"terminated": {"exitCode": code}}))
+    api.add("pods", driver_pod(api, 1, {"terminated": {"exitCode": code}}))
     condition = {"type": kind, "status": "True", "reason": reason}
     api.item("jobs", "tokenlake-driver")["status"] = {"conditions": [condition]}
 
@@ -106,7 +115,7 @@ def test_the_driver_receives_the_recipe_with_its_local_files(
 ) -> None:
     result = submit("--workers", "auto", "--log-format", "json")
     assert result.exit_code == 0, result.output
-    job, files = api.item("jobs", "tokenlake-driver"), api.item("configmaps", "tokenlake-recipe")
+    job, files = api.item("jobs", "tokenlake-driver"), sent_files(api)
     for item in (job, files):
         validate({key: value for key, value in item.items() if key != "metadata"} | _metadata(item))
     pod_spec = job["spec"]["template"]["spec"]
@@ -198,7 +207,7 @@ def test_python_submits_what_it_runs(recipe: str | Path, api: KubernetesApi, fol
     if recipe == "demo":
         assert (sent, "--set=seed=3" in rest) == ("demo", True)
     else:
-        text = api.item("configmaps", "tokenlake-recipe")["data"]["recipe.yaml"]
+        text = sent_files(api)["data"]["recipe.yaml"]
         assert "seed: 3\n" in text
     get_command(app).commands["run"].make_context("run", [sent, *rest])
 
@@ -234,7 +243,7 @@ def test_the_driver_receives_the_values_of_variables(
     monkeypatch.setenv("CORPUS", "mine")
     assert "--env CORPUS" in submit().output
     assert submit("--env", "CORPUS").exit_code == 0
-    sent = api.item("configmaps", "tokenlake-recipe")["data"]["recipe.yaml"]
+    sent = sent_files(api)["data"]["recipe.yaml"]
     assert "s3://mine/in/*.jsonl" in sent
 
     end(api, 0, "Complete")
@@ -274,7 +283,7 @@ def test_files_that_do_not_fit_are_refused(api: KubernetesApi, folder: Path) -> 
     assert "error: driver tokenlake-driver in namespace tokenlake: the recipe and its files" in (
         result.stderr
     )
-    assert api.names("jobs") == api.names("configmaps") == []
+    assert not api.objects
 
 
 def test_one_driver_runs_at_a_time_and_one_that_has_ended_is_replaced(api: KubernetesApi) -> None:
@@ -321,13 +330,13 @@ def test_the_condition_of_a_driver_is_shown(
 def test_the_log_continues_with_the_next_pod(api: KubernetesApi) -> None:
     assert "no driver was submitted" in etl("logs", "cluster.yaml").stderr
     submit()
-    api.add("pods", driver_pod(1, {"terminated": {"exitCode": 1}}))
+    api.add("pods", driver_pod(api, 1, {"terminated": {"exitCode": 1}}))
     api.logs = {"tokenlake-driver-1": "first\nerror\n", "tokenlake-driver-2": "second\n"}
     assert etl("logs", "cluster.yaml").stdout == "first\nerror\n"
-    lines = cluster_commands.driver_log("cluster.yaml", follow=True)
+    lines = cluster_commands.logs("cluster.yaml", LogQuery(follow=True))
     assert [next(lines), next(lines)] == ["first", "error"]
 
-    second = api.add("pods", driver_pod(2, {"terminated": {"exitCode": 0}}))
+    second = api.add("pods", driver_pod(api, 2, {"terminated": {"exitCode": 0}}))
     second["metadata"]["creationTimestamp"] = "9999-01-01T00:00:00Z"
     end_of_job = {"conditions": [{"type": "Complete", "status": "True"}]}
     api.item("jobs", "tokenlake-driver")["status"] = end_of_job

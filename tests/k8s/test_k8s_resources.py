@@ -54,8 +54,9 @@ def settings(request: pytest.FixtureRequest, tmp_path: Path) -> ClusterFile:
 def of(settings: ClusterFile) -> list[dict[str, Any]]:
     sizes = settings.sizes(None)
     groups = [resources.worker_group(settings, g, n) for g, n in sizes.items() if g != "default"]
-    job = resources.driver_job(settings, ["run", "demo"], {"cluster.yaml": "cluster.yaml"})
-    files = resources.recipe_map(settings, {"cluster.yaml": b"image: x", "model": b"\xff"})
+    files = resources.recipe_map(settings, {"cluster.yaml": b"image: x", "model": b"\xff"}, "one")
+    name = files["metadata"]["name"]
+    job = resources.driver_job(settings, ["run", "demo"], {"cluster.yaml": "cluster.yaml"}, name)
     return [resources.dask_cluster(settings, sizes["default"]), *groups, job, files]
 
 
@@ -70,8 +71,9 @@ def test_all_resources_are_valid(settings: ClusterFile, tmp_path: Path) -> None:
 def test_the_values_of_the_file_are_in_the_resources(tmp_path: Path) -> None:
     settings = ClusterFile.load(write(tmp_path / "cluster.yaml", FILES["everything"]))
     cluster, spot, high_memory, job, files = of(settings)
-    names = [item["metadata"]["name"] for item in (cluster, spot, high_memory, job, files)]
-    assert names == ["crawl", "crawl-spot", "crawl-high-memory", "crawl-driver", "crawl-recipe"]
+    names = [item["metadata"]["name"] for item in (cluster, spot, high_memory, job)]
+    assert names == ["crawl", "crawl-spot", "crawl-high-memory", "crawl-driver"]
+    assert files["metadata"]["name"].startswith("crawl-recipe-")
     assert cluster["metadata"]["annotations"]["tokenlake/run"] == "me"
     assert cluster["spec"]["idleTimeout"] == 600
     selector = cluster["spec"]["scheduler"]["service"]["selector"]

@@ -30,7 +30,10 @@ DRIVER = {
     ("kubernetes.dask.org", "daskclusters"): ["get", "create", "delete"],
     ("kubernetes.dask.org", "daskworkergroups"): ["get", "list", "create", "patch", "delete"],
     ("", "pods"): ["list"],
+    ("", "services"): ["list"],
     ("", "events"): ["list"],
+    ("apps", "deployments"): ["list"],
+    ("apps", "replicasets"): ["list"],
     ("", "pods/log"): ["get"],
 }
 GRANTS = {
@@ -40,8 +43,9 @@ GRANTS = {
         ("", "pods/portforward"): ["get", "create"],
         ("", "secrets/tokenlake-tls"): ["get"],
         ("", "secrets"): ["create"],
-        ("", "configmaps"): ["create", "delete"],
-        ("batch", "jobs"): ["get", "create", "delete"],
+        ("", "configmaps"): ["create"],
+        ("batch", "jobs"): ["get", "create", "patch", "delete"],
+        ("authorization.k8s.io", "localsubjectaccessreviews"): ["create"],
     },
 }
 """All that the roles grant: the verbs for each resource, or for the one of a name."""

@@ -7,25 +7,27 @@ minutes, so that an update of the control plane ends no run.
 
 import time
 import uuid
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
-from functools import partial
 from typing import Any, Final, Self
 
 from etl.compute.kubernetes.api_failure import Failure
 from etl.compute.kubernetes.api_session import open_session
 from etl.compute.kubernetes.link_relay import LINK_PORT
+from etl.compute.kubernetes.log_follower import LogFollower
 from etl.compute.kubernetes.loop_thread import LoopThread
 from etl.compute.kubernetes.outage import Outage
 from etl.compute.kubernetes.port_forward import copy, listening
-from etl.compute.kubernetes.requests import KINDS, Requests
+from etl.compute.kubernetes.requests import JSON, KINDS, Requests
 from etl.compute.kubernetes.resources import Resource
 from etl.compute.kubernetes.scheduler_link import SchedulerLink
 from etl.compute.listener import Listener
 from etl.errors import ClusterError
 
-_MAX_ITEMS: Final = 500  # of a list: the first pods have the problems of all
+_FOLLOW_SECONDS: Final = 1.0
+_PAGE_ITEMS: Final = 500  # of a list, as kubectl
+_METADATA: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _PAUSE_SECONDS: Final = 0.5
 _RELAY_SECONDS: Final = 10.0  # until the relay listens, after its scheduler
 
@@ -69,25 +71,57 @@ class Api:
         """Return the time by the clock of the API server, as of its last response."""
         return self._requests.now()
 
-    def require(self, needs: Mapping[str, str]) -> None:
-        """Raise ClusterError if this account lacks one of these permissions: resource -> verbs."""
-        for resource, verbs in needs.items():
-            for verb in verbs.split():
-                ask = partial(self._requests.is_allowed, verb, resource)
-                while not self._requests.run(ask, "create", "selfsubjectaccessreviews"):
-                    self._requests.wait_or_raise(Failure(403, "by its roles"), verb, resource)
+    def require(self, needs: Mapping[str, str], *, account: str | None = None) -> None:
+        """Raise ClusterError if one of these permissions is missing: resource -> verbs.
+
+        ``account`` is a service account of the namespace; None: the account that is connected.
+        """
+        asked = [(verb, resource) for resource, verbs in needs.items() for verb in verbs.split()]
+        while refused := self._requests.find_refused(asked, account):
+            verb, resource = refused
+            if account is None or not self._outage.has_settled:
+                self._requests.wait_or_raise(Failure(403, "by its roles"), verb, resource)
+            else:
+                raise ClusterError(
+                    f"the account {account} has no permission to {verb} {resource}",
+                    where=f"namespace {self._namespace}",
+                    hint="create its role again: kubectl apply -k k8s/base",
+                )
 
     def get(self, kind: str, name: str) -> Resource | None:
         """Return a resource, or None if it does not exist."""
         return self._requests.call("GET", kind, name, missing=None)
 
-    def list(self, kind: str, labels: Mapping[str, str] | None = None) -> list[Resource]:
-        """Return the resources of a kind with these labels, at most the first few hundred."""
-        params: dict[str, Any] = {"limit": _MAX_ITEMS}
-        if labels:
-            params["labelSelector"] = ",".join(f"{key}={value}" for key, value in labels.items())
-        items: list[Resource] = self._requests.call("GET", kind, params=params)["items"]
-        return items
+    def list(
+        self,
+        kind: str,
+        labels: Mapping[str, str] | None = None,
+        *,
+        fields: str = "",
+        only_metadata: bool = False,
+    ) -> list[Resource]:
+        """Return all resources of a kind with these labels, and that a field selector selects."""
+        selectors = {
+            "labelSelector": ",".join(f"{key}={value}" for key, value in (labels or {}).items()),
+            "fieldSelector": fields,
+        }
+        selectors = {name: selector for name, selector in selectors.items() if selector}
+        accept = _METADATA if only_metadata else JSON
+        items: list[Resource] = []
+        params: dict[str, Any] = selectors | {"limit": _PAGE_ITEMS}
+        while True:
+            page = self._requests.call(
+                "GET", kind, request={"params": params, "accept": accept}, expired=None
+            )
+            if page is None:  # the next page is of a version that is no longer stored: read all
+                items, params = [], selectors
+                continue
+            for item in page["items"]:
+                item["metadata"].pop("managedFields", None)  # half of an item
+                items.append(item)
+            if not (token := page.get("metadata", {}).get("continue")):
+                return items
+            params["continue"] = token
 
     def create(self, resource: Resource) -> Resource | None:
         """Create a resource and return it; None if one with its name exists.
@@ -102,7 +136,7 @@ class Api:
         def send() -> Coroutine[Any, Any, Any]:
             nonlocal requests
             requests += 1
-            return self._requests.send("POST", kind, None, marked, {})
+            return self._requests.send("POST", kind, body=marked)
 
         created: Resource | None = self._requests.run(send, "create", KINDS[kind][1], conflict=None)
         if created is None and requests > 1:
@@ -119,41 +153,69 @@ class Api:
         Also None if ``changes`` have another ``resourceVersion``. ``once``: do not wait for the API server.
         """
         instead = {"missing": None, "conflict": None}
-        return self._requests.call("PATCH", kind, name, body=changes, once=once, **instead)
+        return self._requests.call(
+            "PATCH", kind, name, request={"body": changes}, once=once, **instead
+        )
 
-    def delete(self, kind: str, name: str, *, version: str | None = None) -> bool:
+    def delete(
+        self,
+        kind: str,
+        name: str,
+        *,
+        uid: str | None = None,
+        version: str | None = None,
+        dependents_first: bool = False,
+    ) -> bool:
         """Delete a resource and what belongs to it, unless it does not exist.
 
-        With ``version``, return False if its ``resourceVersion`` is another one: then it is not deleted.
+        With ``uid`` or ``version`` (``resourceVersion``), another resource with the same name or another
+        version is not deleted: then return False. With ``dependents_first``, the resource exists until its
+        pods have ended.
         """
-        body: Resource = {"propagationPolicy": "Background"}
-        if version is not None:
-            body["preconditions"] = {"resourceVersion": version}
-        answer = self._requests.call("DELETE", kind, name, body=body, missing=None, conflict=False)
+        body: Resource = {"propagationPolicy": "Foreground" if dependents_first else "Background"}
+        asked = {"uid": uid, "resourceVersion": version}
+        instead: dict[str, Any] = {"missing": True}
+        if preconditions := {name: value for name, value in asked.items() if value is not None}:
+            body["preconditions"] = preconditions
+            instead["conflict"] = False
+        answer = self._requests.call("DELETE", kind, name, request={"body": body}, **instead)
         return answer is not False
 
-    def log(self, pod: str, *, lines: int | None = None, previous: bool = False) -> str:
-        """Return the last lines of a pod's log, or of the container that ran before."""
-        params = {"previous": "true"} if previous else {}
-        if lines is not None:
-            params["tailLines"] = str(lines)
-        return self._requests.run(lambda: self._requests.log(pod, params), "get", "pods/log")
+    def log(
+        self,
+        pod: str,
+        *,
+        container: str | None = None,
+        lines: int | None = None,
+        previous: bool = False,
+    ) -> str:
+        """Return the last lines of a pod's log, or of the container that ran before.
 
-    def follow_log(self, pod: str) -> Iterator[str]:
-        """Yield the lines of a pod's log until its container ends."""
-        lines, count = self._requests.follow_log(pod), 0
+        The log of a pod that does not exist is empty.
+        """
+        params = {"container": container, "tailLines": lines, "previous": previous or None}
+        given = {name: str(value).lower() for name, value in params.items() if value is not None}
+        return self._requests.run(
+            lambda: self._requests.log(pod, given), "get", "pods/log", missing=""
+        )
 
-        async def read() -> str | None:
-            nonlocal lines
-            try:
-                return await anext(lines, None)
-            except Exception:
-                lines = self._requests.follow_log(pod, skip=count)
-                raise
+    def follow_logs(
+        self, find: Callable[[], Mapping[str, str | None] | None]
+    ) -> Iterator[tuple[str, str]]:
+        """Yield the lines of several pods, each with its pod, until their containers end.
 
-        while (line := self._requests.run(read, "get", "pods/log")) is not None:
-            count += 1
-            yield line
+        ``find`` is called every second. It returns further pods with their containers, or None if there will
+        be none.
+        """
+        follower = LogFollower(self._requests.follow_log)
+        try:
+            while (found := find()) is not None or follower.is_active:
+                self._loop.run(follower.add(found or {}))
+                yield from self._requests.run(
+                    lambda: follower.read(_FOLLOW_SECONDS), "get", "pods/log"
+                )
+        finally:
+            self._loop.run(follower.stop())
 
     @contextmanager
     def forward(self, pod: str, port: int, local_port: int = 0) -> Iterator[int]:

@@ -39,9 +39,11 @@ class Failure:
         of_network = (httpx.HTTPError, httpx_ws.HTTPXWSException, kr8s.APITimeoutError, OSError)
         return cls(None, error_line(error)) if isinstance(error, of_network) else None
 
-    def is_missing(self) -> bool:
-        """Return whether the object does not exist."""
-        return self.status == 404 and not self._is_unknown_kind()
+    def kind(self) -> str:
+        """Return what is wrong with an object: `missing`, `conflict` or `expired`; empty: something else."""
+        if self._is_unknown_kind():
+            return ""
+        return {404: "missing", 409: "conflict", 410: "expired"}.get(self.status or 0, "")
 
     def may_pass(self, *, has_settled: bool) -> bool:
         """Return whether the same request may succeed later.

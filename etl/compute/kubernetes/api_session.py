@@ -1,11 +1,10 @@
 """`open_session`: connect kr8s to the API server of a kubeconfig, and leave no files behind."""
 
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
 
+from etl.compute.kubernetes.key_files import removing_key_files
 from etl.compute.kubernetes.loop_thread import LoopThread
 from etl.errors import ClusterError, error_line
 
@@ -26,7 +25,7 @@ def open_session(
         raise ClusterError(
             "the library kr8s is not installed", hint="pip install 'tokenlake[k8s]'"
         ) from error
-    with LoopThread() as loop, _removing_key_files() as watch:
+    with LoopThread() as loop, removing_key_files() as watch:
         # Without the factory, nothing is sent before the time limit is set.
         api = kr8s.asyncio.Api(bypass_factory=True, namespace=namespace, context=context)
         api.timeout = _TIMEOUT_SECONDS
@@ -53,30 +52,3 @@ async def _close(api: "kr8s.asyncio.Api") -> None:
 
 async def _authenticate(api: "kr8s.asyncio.Api") -> None:
     await api.auth
-
-
-@contextmanager
-def _removing_key_files() -> Iterator[Any]:
-    """Remove the copies of keys that kr8s leaves in the temporary folder; yields what to call with an API."""
-    written: set[str] = set()
-
-    def watch(api: Any) -> None:
-        authenticate = api.auth.reauthenticate
-
-        async def reauthenticate() -> None:
-            await authenticate()
-            auth = api.auth
-            paths = (auth.client_key_file, auth.client_cert_file, auth.server_ca_file)
-            user = getattr(auth, "_user", {}) | getattr(auth, "_cluster", {})
-            if any(name.endswith("-data") for name in user):
-                written.update(str(path) for path in paths if path)
-
-        api.auth.reauthenticate = reauthenticate
-
-    try:
-        yield watch
-    finally:
-        for path in written:
-            if Path(path).parent == Path(tempfile.gettempdir()):
-                with suppress(OSError):
-                    Path(path).unlink()

@@ -1,4 +1,4 @@
-"""What the commands do with a cluster file: start, show and delete the cluster; logs; the dashboard."""
+"""What the commands do with a cluster file: start, show and delete the cluster; stop the driver; logs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -6,10 +6,14 @@ from dataclasses import dataclass
 
 from etl.compute.kubernetes.api import Api
 from etl.compute.kubernetes.cluster_file import SCHEME, ClusterFile
+from etl.compute.kubernetes.cluster_status import Status, read_status
+from etl.compute.kubernetes.cluster_use import ClusterUse
 from etl.compute.kubernetes.created_cluster import reporting_what_stays
-from etl.compute.kubernetes.dask_cluster import DASHBOARD_PORT, DaskCluster, Status
+from etl.compute.kubernetes.dask_cluster import DASHBOARD_PORT, DaskCluster
 from etl.compute.kubernetes.driver_job import Driver, DriverStatus
+from etl.compute.kubernetes.pod_logs import LogQuery, PodLogs
 from etl.compute.kubernetes.pod_problems import is_ready
+from etl.compute.kubernetes.resources import driver_name
 from etl.compute.listener import Listener
 from etl.errors import ClusterError
 
@@ -25,27 +29,34 @@ class ClusterState:
 
 
 def start(file: str, workers: int | None, listener: Listener) -> None:
-    """Start the cluster of a file, or add workers to it, and wait until its scheduler is ready.
+    """Start the cluster of a file, or add workers to it, and wait until no further worker can start.
 
     Raises ClusterError with the reason if it cannot start; a cluster that was created for nothing is deleted.
+    From the first worker that is ready, the cluster stays, whatever happens to the others.
     """
     settings = _load(file).with_workers(workers)
     with _connect(settings, listener) as api:
         cluster = DaskCluster(api, settings, listener)
         existed = cluster.exists()
+        sizes = settings.sizes(None)
         try:
-            cluster.create(settings.sizes(None))
-            cluster.wait_for_scheduler()
+            cluster.create(sizes)
+            listener.note(f"scheduler  {cluster.wait_for_scheduler()} is ready")
             cluster.wait_for_workers(lambda pods: any(map(is_ready, pods)))
         except BaseException:
             if not existed:
                 with reporting_what_stays(cluster, file):
                     cluster.delete()
             raise
+        cluster.follow_workers(sum(sizes.values()))
 
 
-def stop(file: str, listener: Listener, *, force: bool = False) -> None:
-    """Delete the cluster of a file, if it exists; raise ClusterError if runs use it, unless ``force``."""
+def delete(file: str, listener: Listener, *, force: bool = False) -> None:
+    """Delete the cluster of a file, if it exists, and wait until everything is gone.
+
+    Raises ClusterError that names what is left if nothing ends any more, or who uses the cluster, unless
+    ``force``.
+    """
     settings = _load(file)
     with _connect(settings, listener) as api:
         DaskCluster(api, settings, listener).delete(force=force)
@@ -58,16 +69,16 @@ def state(file: str) -> ClusterState:
         return ClusterState(
             name=settings.name,
             namespace=settings.namespace,
-            cluster=DaskCluster(api, settings, Listener()).status(),
-            driver=Driver(api, settings).status(),
+            cluster=read_status(api, settings),
+            driver=Driver(api, settings, Listener()).status(),
         )
 
 
-def driver_log(file: str, *, follow: bool) -> Iterator[str]:
-    """Yield the lines of the driver's log; raises ClusterError if none was submitted."""
+def logs(file: str, query: LogQuery) -> Iterator[str]:
+    """Yield lines of the logs of the driver, the scheduler or the workers; see ``PodLogs``."""
     settings = _load(file)
     with _connect(settings) as api:
-        yield from Driver(api, settings).log(follow=follow)
+        yield from PodLogs(api, settings, query).lines()
 
 
 def start_driver(
@@ -81,8 +92,27 @@ def start_driver(
     with _connect(settings, listener) as api:
         cluster = DaskCluster(api, settings, listener)
         cluster.exists()  # raises if Dask's operator is not installed
-        cluster.ensure_certificates()
-        return Driver(api, settings).start(arguments, contents, paths, listener)
+        driver = Driver(api, settings, listener)
+        return driver.start(arguments, contents, paths, prepare=cluster.ensure_certificates)
+
+
+def stop_driver(file: str, listener: Listener) -> None:
+    """Stop the driver of a file, and delete the cluster that it has created, if it has not done so.
+
+    Raises ClusterError if no driver was submitted.
+    """
+    settings = _load(file)
+    with _connect(settings, listener) as api:
+        Driver(api, settings, listener).stop()
+        cluster = DaskCluster(api, settings, listener)
+        cluster.release(ClusterUse(api, settings.name, driver_name(settings)))
+        if cluster.exists():
+            listener.note(
+                f"cluster    {settings.name} stays, since the driver has not created it: "
+                "delete it with `etl cluster down FILE`"
+            )
+        else:
+            listener.note(f"cluster    {settings.name} is gone")
 
 
 @contextmanager

@@ -1,9 +1,9 @@
 """Who uses a cluster: recorded on its DaskCluster, so that the last user deletes it, and nobody before.
 
 A use is an annotation of the DaskCluster with the run, its user and when it was last renewed. Joining is one
-patch, and a deletion names the version of the DaskCluster in which nobody else uses it: the API server refuses
-it if a run has joined since. A use that is not renewed for ten minutes is over, and so is one whose process has
-ended on this machine. Times are by the clock of the API server.
+patch, and a deletion names the version of the DaskCluster in which nobody else uses it: the API server
+refuses it if a run has joined since. A use that is not renewed for ten minutes is over, and so is one whose
+process has ended on this machine. Times are by the clock of the API server.
 """
 
 import getpass
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from etl.compute.kubernetes.api import Api, annotations_of, is_deleted
-from etl.compute.kubernetes.resources import RUN, Resource
+from etl.compute.kubernetes.resources import RUN, Resource, owned_by
 from etl.errors import ClusterError
 
 _PREFIX: Final = "use.tokenlake/"
@@ -85,18 +85,18 @@ def creator_of(cluster: Resource) -> str | None:
     return annotations_of(cluster).get(RUN)
 
 
-def is_left(cluster: Resource, now: datetime) -> bool:
+def is_abandoned(cluster: Resource, now: datetime) -> bool:
     """Return whether the runs of a cluster have all died; a Job deletes its own clusters."""
     has_owner = bool(cluster["metadata"].get("ownerReferences"))
     is_of_run = creator_of(cluster) is not None and not has_owner
     return is_of_run and not is_deleted(cluster) and not living_uses(cluster, now)
 
 
-def describe_left(cluster: Resource) -> str:
-    """Return who has left a cluster."""
+def describe_abandoned(cluster: Resource) -> str:
+    """Return who has abandoned a cluster."""
     last = max(uses_of(cluster), key=lambda use: use.renewed, default=None)
     by = f"run {creator_of(cluster)}" if last is None else f"{last}, last seen {last.renewed}"
-    return f"{cluster['metadata']['name']} was left by {by}"
+    return f"{cluster['metadata']['name']} was abandoned by {by}"
 
 
 def names_of(uses: Sequence[Use]) -> str:
@@ -115,13 +115,11 @@ class ClusterUse:
         self._name = name
         self._since: datetime | None = None
 
-    def mark(self, cluster: Resource) -> None:
-        """Mark a DaskCluster as created by this run."""
-        metadata = cluster["metadata"]
-        metadata["annotations"] |= {RUN: self.run} | self._annotation()
-        if self._owner is not None:
-            owner = {key: self._owner["metadata"][key] for key in ("name", "uid")}
-            metadata["ownerReferences"] = [{"apiVersion": "batch/v1", "kind": "Job", **owner}]
+    def mark(self, cluster: Resource) -> Resource:
+        """Return a DaskCluster as created by this run, and owned by its Job."""
+        annotations = dict(annotations_of(cluster)) | {RUN: self.run} | self._annotation()
+        marked = cluster | {"metadata": cluster["metadata"] | {"annotations": annotations}}
+        return marked if self._owner is None else owned_by(marked, self._owner)
 
     def join(self, cluster: Resource) -> Resource | None:
         """Record the use of a cluster that exists, and return it; None if it does not exist any more.
@@ -158,8 +156,8 @@ class ClusterUse:
     def leave(self) -> tuple[str | None, list[Use]]:
         """Record that the run has ended, and return the other uses of the cluster.
 
-        If a run has created the cluster and there are none, return the version of the cluster to delete first;
-        the use then stays.
+        If a run has created the cluster and there are none, return the version of the cluster that may be
+        deleted; the use then stays.
         """
         while True:
             cluster = self._api.get("DaskCluster", self._name)
@@ -194,7 +192,7 @@ def _machine() -> str | None:
     """Return the boot of the machine and the namespace of processes; None where there is no /proc."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
-        return f"{boot}/{os.readlink('/proc/self/ns/pid')}"
+        return f"{boot}/{Path('/proc/self/ns/pid').readlink()}"
     except OSError:
         return None
 

@@ -1,12 +1,9 @@
 """`DaskCluster`: create the cluster of a file, wait until it works or say why it does not, and delete it."""
 
 import base64
-import re
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -16,66 +13,45 @@ from etl.compute import certificates
 from etl.compute.kubernetes import resources
 from etl.compute.kubernetes.api import Api, is_deleted
 from etl.compute.kubernetes.api_failure import OPERATOR_HINT
+from etl.compute.kubernetes.cluster_end import await_end, delete_cluster
 from etl.compute.kubernetes.cluster_file import ClusterFile
-from etl.compute.kubernetes.cluster_use import (
-    ClusterUse,
-    creator_of,
-    describe_left,
-    is_left,
-    living_uses,
-    names_of,
-)
-from etl.compute.kubernetes.pod_problems import (
-    PodProblem,
-    find_problems,
-    is_ending,
-    is_ready,
-    state_of,
-)
+from etl.compute.kubernetes.cluster_status import image_of, names_of
+from etl.compute.kubernetes.cluster_use import ClusterUse
+from etl.compute.kubernetes.pod_problems import PodProblem, is_ready, read_problems, state_of
 from etl.compute.kubernetes.resources import Resource
+from etl.compute.kubernetes.shared_cluster import (
+    delete_unused,
+    join_cluster,
+    list_abandoned,
+    release_cluster,
+)
 from etl.compute.kubernetes.waiting import Waiting
 from etl.compute.listener import Listener
 from etl.errors import ClusterError
-from etl.plural import many
 
 SCHEDULER_PORT: Final = 8786
 DASHBOARD_PORT: Final = 8787
 
-_POLL_SECONDS: Final = 1.0
 _OPERATOR_SECONDS: Final = 20.0  # the operator reacts in two; then it does not run
 _FATAL_SECONDS: Final = 5.0  # a Secret may be created right after the pods that mount it
 _START_SECONDS: Final = (
     900.0  # a cluster autoscaler adds nodes in minutes, unless none are available
 )
-_END_SECONDS: Final = 60.0  # pods have 20 seconds to end
 _LOG_LINES: Final = 5
 _ATTEMPTS: Final = 3  # to create or join a cluster that others create and delete
 
-_NEEDS: Final = {
+NEEDS: Final = {
     "daskclusters": "get list create patch delete",
     "daskworkergroups": "get list create patch delete",
+    "deployments": "list",
+    "replicasets": "list",
+    "services": "list",
     "pods": "list",
     "events": "list",
     "pods/log": "get",
 }
 """The permissions that a cluster needs, as in k8s/base/roles.yaml. Without one, nothing is created."""
 _NEEDS_OUTSIDE: Final = {"secrets": "get create", "pods/portforward": "get"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Status:
-    """A cluster: the image and users of its DaskCluster, and its pods by role, with what each is doing.
-
-    ``left`` has clusters of the namespace that runs have created and that nobody uses any more.
-    """
-
-    image: str | None = None  # None: the cluster does not exist
-    run: str | None = None
-    users: tuple[str, ...] = ()
-    left: tuple[str, ...] = ()
-    scheduler: str
-    workers: Mapping[str, Mapping[str, int]]  # by group and state
-    problems: tuple[str, ...] = ()
 
 
 class DaskCluster:
@@ -87,9 +63,7 @@ class DaskCluster:
         self.listener = listener
         self.name = settings.name
         self.where = f"cluster {settings.name} in namespace {settings.namespace}"
-        self._names = re.compile(rf"{settings.name}(-(scheduler|default|spot|high-memory)(-.*)?)?")
         self._created = ""  # when, by the clock of the API server
-        self._note = ""  # a problem that may end without a change
 
     def exists(self) -> bool:
         """Return whether the cluster exists; raises ClusterError if Dask's operator is not installed."""
@@ -97,20 +71,20 @@ class DaskCluster:
 
     def require_permissions(self) -> None:
         """Raise ClusterError if this account lacks a permission that a run needs."""
-        self._api.require(_NEEDS | ({} if _has_certificates() else _NEEDS_OUTSIDE))
+        self._api.require(NEEDS | ({} if _has_certificates() else _NEEDS_OUTSIDE))
 
     def create(self, sizes: Mapping[str, int], *, use: ClusterUse | None = None) -> None:
         """Create the cluster, or add workers to an existing cluster.
 
-        ``use`` is of the run for which it is created; without a run, it stays until it is deleted. Workers are
-        never removed: Dask's operator would choose workers of any group.
+        ``use`` is of the run for which it is created; without a run, it stays until it is deleted. Workers
+        are never removed: Dask's operator would choose workers of any group.
         """
         self.require_permissions()
-        for line in self._find_left():
+        for line in list_abandoned(self._api, self._settings):
             self.listener.warning(line)
         found = self._create_or_join(sizes["default"], use)
         self._created = found["metadata"]["creationTimestamp"]
-        if (image := _image_of(found)) != self._settings.image:
+        if (image := image_of(found)) != self._settings.image:
             self.listener.warning(f"the cluster runs {image}, not {self._settings.image}")
         self._add_workers("default", sizes["default"])
         for group in sizes:
@@ -118,14 +92,15 @@ class DaskCluster:
                 self.add_group(group, sizes[group])
 
     def _create_or_join(self, workers: int, use: ClusterUse | None) -> Resource:
-        """Create the cluster or use the existing one; another program may do the same, or delete it."""
+        """Create the cluster, or use the existing one; another program may do the same, or delete it."""
         for _ in range(_ATTEMPTS):
-            self._await_end()  # the operator would count what is being deleted
+            # Of an earlier cluster, the operator would count what is being deleted.
+            await_end(self._api, self._settings, self.listener)
             found = self._find()
             if found is None:
                 found = self._create(workers, use)
             elif not is_deleted(found):
-                found = self._join(found, use)
+                found = join_cluster(self._api, self._settings, self.listener, found, use)
             if found is not None and not is_deleted(found):
                 return found
         raise ClusterError("the cluster is being deleted", where=self.where, hint="run again")
@@ -135,28 +110,13 @@ class DaskCluster:
         self.ensure_certificates()
         resource = resources.dask_cluster(self._settings, workers)
         if use is not None:
-            use.mark(resource)
+            resource = use.mark(resource)
         created = self._api.create(resource)
         if created is not None:
             self.listener.note(
                 f"cluster    {self.name} created in namespace {self._settings.namespace}"
             )
         return created
-
-    def _join(self, found: Resource, use: ClusterUse | None) -> Resource | None:
-        """Record a use of the existing cluster; without one, the cluster stays when all runs have ended."""
-        text = f"{self.name} is up in namespace {self._settings.namespace}"
-        if use is None:
-            self.listener.note(f"cluster    {text}")
-            kept = {"metadata": {"annotations": {resources.RUN: None}, "ownerReferences": None}}
-            return self._api.patch("DaskCluster", self.name, kept)
-        others = [each for each in living_uses(found, self._api.now()) if each.run != use.run]
-        if others:
-            text += f", in use by {names_of(others)}"
-        elif is_left(found, self._api.now()) and creator_of(found) != use.run:
-            text = f"{describe_left(found)}; this run uses it, and deletes it at its end"
-        self.listener.note(f"cluster    {text}")
-        return use.join(found)
 
     def add_group(self, group: str, workers: int) -> None:
         """Create a group of workers, or add workers to an existing group."""
@@ -184,16 +144,14 @@ class DaskCluster:
 
         Raises ClusterError with the reason if it cannot start.
         """
-        started = time.monotonic()
         waiting = Waiting(self.listener)
         while True:
             pods = self._pods(component="scheduler")
             for pod in pods:
                 if is_ready(pod):
                     return str(pod["metadata"]["name"])
-            seconds = time.monotonic() - started
-            self._check("scheduler", pods, seconds)
-            if not pods and seconds > _OPERATOR_SECONDS and not self._is_seen_by_operator():
+            note = self._check("scheduler", pods, waiting.seconds)
+            if not pods and waiting.seconds > _OPERATOR_SECONDS and not self._is_seen_by_operator():
                 raise ClusterError(
                     "Dask's operator does not react to the new cluster",
                     where=self.where,
@@ -201,43 +159,66 @@ class DaskCluster:
                     + OPERATOR_HINT,
                 )
             state = state_of(pods[0]) if pods else "no pod yet"
-            waiting.for_("scheduler", state, seconds, self._note)
-            time.sleep(_POLL_SECONDS)
+            waiting.report(f"scheduler {state}", note)
+            waiting.pause(len(pods))
 
     def wait_for_workers(self, has_worker: Callable[[list[Resource]], bool]) -> None:
         """Wait until a function of the worker pods returns true.
 
         Raises ClusterError with the reason if no worker can start.
         """
-        started = time.monotonic()
         waiting = Waiting(self.listener)
         while not has_worker(pods := self._pods(component="worker")):
-            seconds = time.monotonic() - started
-            self._check("worker", pods, seconds)
-            counts = Counter(map(state_of, pods))
-            state = ", ".join(f"{count} {name}" for name, count in counts.items()) or "no pod yet"
-            waiting.for_("workers", state, seconds, self._note)
-            time.sleep(_POLL_SECONDS)
+            note = self._check("worker", pods, waiting.seconds)
+            waiting.report(f"workers {_states(pods)}", note)
+            waiting.pause(len(pods))
 
-    def _check(self, role: str, pods: list[Resource], seconds: float) -> None:
-        """Raise ClusterError with the reason if none of the pods of a role can start, after some seconds."""
-        problems = [each for each in self._problems(pods) if each.role == role]
-        fatal = {problem.name: problem for problem in problems if problem.is_fatal}
-        is_hopeless = all(pod["metadata"]["name"] in fatal for pod in pods)
-        if fatal and is_hopeless and seconds > _FATAL_SECONDS:
-            raise self._error(next(iter(fatal.values())))
-        self._note = problems[0].what if problems else ""
+    def follow_workers(self, wanted: int) -> None:
+        """Report the start of workers until all are ready, or until the others cannot start."""
+        waiting = Waiting(self.listener)
+        most, changed = 0, 0.0
+        while True:
+            pods = self._pods(component="worker")
+            ready = sum(map(is_ready, pods))
+            if ready > most:
+                most, changed = ready, waiting.seconds
+            problems = [] if ready >= wanted else self._problems(pods, "worker")
+            idle = waiting.seconds - changed
+            is_over = idle > _START_SECONDS or (idle > _FATAL_SECONDS and _is_over(pods, problems))
+            if ready >= wanted or is_over:
+                self.listener.note(f"workers    {ready:,} of {wanted:,} ready")
+                for problem in problems:
+                    self.listener.warning(f"{problem.what}; {problem.hint}")
+                return
+            waiting.report(
+                f"workers {ready:,} of {wanted:,} ready ({_states(pods)})", _first(problems)
+            )
+            waiting.pause(len(pods))
+
+    def _check(self, role: str, pods: list[Resource], seconds: float) -> str:
+        """Return the first problem of the pods of a role.
+
+        Raises ClusterError with the reason if none can start, after some seconds.
+        """
+        problems = self._problems(pods, role)
+        if seconds > _FATAL_SECONDS and _is_over(pods, problems) and not any(map(is_ready, pods)):
+            raise self._error(problems[0])
         if seconds > _START_SECONDS:
+            note = _first(problems)
             raise ClusterError(
                 f"the cluster did not start within {_START_SECONDS / 60:.0f} minutes"
-                + (f": {self._note}" if self._note else ""),
+                + (f": {note}" if note else ""),
                 where=self.where,
                 hint=problems[0].hint if problems else "see `kubectl describe pods`",
             )
+        return _first(problems)
 
-    def _problems(self, pods: list[Resource]) -> list[PodProblem]:
-        events = self._api.list("Event")
-        return find_problems(pods, events, names=self._names, since=self._created)
+    def _problems(self, pods: list[Resource], role: str) -> list[PodProblem]:
+        """Return the problems of the pods of a role, fatal ones first."""
+        problems = read_problems(
+            self._api, pods, names=names_of(self._settings), since=self._created
+        )
+        return [problem for problem in problems if problem.role == role]
 
     def _error(self, problem: PodProblem) -> ClusterError:
         what = problem.what
@@ -249,89 +230,18 @@ class DaskCluster:
 
     def release(self, use: ClusterUse) -> None:
         """End the use of a run; delete the cluster if a run has created it and no other run uses it."""
-        version, others = use.leave()
-        while version is not None and not self._delete(version):
-            version, others = use.leave()
-        if others:
-            self.listener.note(f"cluster    {self.name} stays, in use by {names_of(others)}")
+        release_cluster(self._api, self._settings, self.listener, use)
 
     def delete(self, *, force: bool = False) -> None:
-        """Delete the cluster with all its workers, and wait until its pods have ended.
+        """Delete the cluster with all its workers, and wait until everything is gone.
 
-        Raises ClusterError if runs use it, unless ``force``.
+        Raises ClusterError that names what is left if nothing ends any more, or who uses the cluster, unless
+        ``force``.
         """
-        version = None
-        while (found := self._find()) is not None and not force:
-            if uses := living_uses(found, self._api.now()):
-                raise ClusterError(
-                    f"the cluster is in use by {names_of(uses)}",
-                    where=self.where,
-                    hint="wait for the end of its runs, or delete it under them with "
-                    "`etl cluster down FILE --force`",
-                )
-            version = str(found["metadata"]["resourceVersion"])
-            if self._delete(version):
-                return
-        self._delete(None)
-
-    def _delete(self, version: str | None) -> bool:
-        """Delete the cluster; with ``version``, return False if it has changed since."""
-        if not self._api.delete("DaskCluster", self.name, version=version):
-            return False
-        for group in self._api.list(
-            "DaskWorkerGroup"
-        ):  # also those that the operator has not adopted
-            if group["spec"].get("cluster") == self.name:
-                self._api.delete("DaskWorkerGroup", group["metadata"]["name"])
-        self.listener.note(f"cluster    {self.name} deleted")
-        self._await_end(also_resource=False)
-        return True
-
-    def _await_end(self, *, also_resource: bool = True) -> None:
-        """Wait until the pods of a deleted cluster have ended.
-
-        Its resource costs nothing, and ends when the operator has finished what it is doing.
-        """
-        waiting = Waiting(self.listener)
-        started = time.monotonic()
-        while (seconds := time.monotonic() - started) < _END_SECONDS:
-            found = self._find()
-            if found is not None and not is_deleted(found):
-                return
-            pods = self._pods()
-            if not pods and (found is None or not also_resource):
-                return
-            waiting.for_("the cluster", f"to end, {many(len(pods), 'pod')}", seconds, "")
-            time.sleep(_POLL_SECONDS)
-
-    def status(self) -> Status:
-        """Return what the cluster is doing."""
-        found = self._find()
-        pods = [pod for pod in self._pods() if not is_ending(pod)]
-        workers: dict[str, dict[str, int]] = {}
-        scheduler = "none"
-        for pod in pods:
-            labels, state = pod["metadata"].get("labels", {}), state_of(pod)
-            if labels.get("dask.org/component") == "scheduler":
-                scheduler = state
-                continue
-            group = workers.setdefault(labels.get("dask.org/workergroup-name", ""), {})
-            group[state] = group.get(state, 0) + 1
-        left = tuple(self._find_left())
-        if found is None:
-            return Status(left=left, scheduler=scheduler, workers=workers)
-        self._created = found["metadata"]["creationTimestamp"]
-        if is_left(found, self._api.now()):
-            left = (f"{describe_left(found)}: etl cluster down FILE", *left)
-        return Status(
-            image=_image_of(found),
-            run=creator_of(found),
-            users=tuple(map(str, living_uses(found, self._api.now()))),
-            left=left,
-            scheduler=scheduler,
-            workers=workers,
-            problems=tuple(problem.what for problem in self._problems(pods)),
-        )
+        if force:
+            delete_cluster(self._api, self._settings, self.listener)
+        else:
+            delete_unused(self._api, self._settings, self.listener)
 
     def security(self) -> Security:
         """Return the TLS settings of a client, with the certificates of this pod or of the Secret."""
@@ -363,15 +273,6 @@ class DaskCluster:
     def _find(self) -> Resource | None:
         return self._api.get("DaskCluster", self.name)
 
-    def _find_left(self) -> list[str]:
-        """Return who has left other clusters in the namespace, with the command that deletes each."""
-        command = f"kubectl -n {self._settings.namespace} delete daskcluster"
-        return [
-            f"cluster {describe_left(each)}: {command} {each['metadata']['name']}"
-            for each in self._api.list("DaskCluster")
-            if each["metadata"]["name"] != self.name and is_left(each, self._api.now())
-        ]
-
     def _is_seen_by_operator(self) -> bool:
         found = self._find()
         return found is None or bool(found.get("status", {}).get("phase"))
@@ -385,5 +286,18 @@ def _has_certificates() -> bool:
     return (Path(resources.TLS_FOLDER) / certificates.AUTHORITY).is_file()
 
 
-def _image_of(cluster: Resource) -> str:
-    return str(cluster["spec"]["scheduler"]["spec"]["containers"][0].get("image"))
+def _states(pods: list[Resource]) -> str:
+    """Return how many pods are in each state."""
+    counts = Counter(map(state_of, pods))
+    return ", ".join(f"{count:,} {name}" for name, count in counts.items()) or "no pod yet"
+
+
+def _first(problems: list[PodProblem]) -> str:
+    return problems[0].what if problems else ""
+
+
+def _is_over(pods: list[Resource], problems: list[PodProblem]) -> bool:
+    """Return whether no further pod can start: each is ready or has a fatal problem."""
+    fatal = {name for problem in problems if problem.is_fatal for name in problem.names}
+    waiting = {pod["metadata"]["name"] for pod in pods if not is_ready(pod)}
+    return bool(fatal) and waiting <= fatal

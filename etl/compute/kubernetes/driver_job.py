@@ -1,21 +1,23 @@
-"""The driver of a submitted recipe, as a Job: start it, say how it ended, and print its log."""
+"""The driver of a submitted recipe, as a Job: start it, stop it, and say how it ended."""
 
 import re
-import time
-from collections.abc import Iterator, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 from etl.compute.kubernetes import resources
 from etl.compute.kubernetes.api import Api
 from etl.compute.kubernetes.cluster_file import ClusterFile
-from etl.compute.kubernetes.pod_problems import find_problems, state_of
+from etl.compute.kubernetes.dask_cluster import NEEDS as CLUSTER_NEEDS
+from etl.compute.kubernetes.pod_problems import read_problems, state_of
 from etl.compute.kubernetes.resources import Resource
+from etl.compute.kubernetes.waiting import Waiting
 from etl.compute.listener import Listener
 from etl.errors import ClusterError
 
-_POLL_SECONDS: Final = 1.0
-_END_SECONDS: Final = 60.0
+_END_SECONDS: Final = 120.0  # its pod has 30
 _MAX_MAP_BYTES: Final = 1_000_000  # Kubernetes allows 1 MiB in a ConfigMap, as base64
 _QUARANTINED: Final = 3  # the exit code of a run that is complete except for quarantined inputs
 _MEANINGS: Final[Mapping[int, str]] = {
@@ -23,6 +25,18 @@ _MEANINGS: Final[Mapping[int, str]] = {
     2: "wrong arguments",
     _QUARANTINED: "complete except for quarantined inputs: it is not run again",
 }
+
+
+_NEEDS: Final = {
+    "jobs": "get create patch delete",
+    "configmaps": "create",
+    "secrets": "get create",
+    "pods": "list",
+    "events": "list",
+    "daskclusters": "get",
+    "localsubjectaccessreviews": "create",
+}
+"""The permissions that a submission needs, as in k8s/base/roles.yaml. Without one, nothing is created."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,9 +52,10 @@ class DriverStatus:
 class Driver:
     """The driver of a cluster file, whether one was submitted or not."""
 
-    def __init__(self, api: Api, settings: ClusterFile) -> None:
+    def __init__(self, api: Api, settings: ClusterFile, listener: Listener) -> None:
         self._api = api
         self._settings = settings
+        self._listener = listener
         self._name = resources.driver_name(settings)
         self._where = f"driver {self._name} in namespace {settings.namespace}"
 
@@ -49,11 +64,13 @@ class Driver:
         arguments: Sequence[str],
         contents: Mapping[str, bytes],
         paths: Mapping[str, str],
-        listener: Listener,
+        *,
+        prepare: Callable[[], None],
     ) -> str:
         """Start the Job with the files of a recipe and return its name; a Job that has ended is replaced.
 
-        Raises ClusterError if a driver is running, or if the files are too large.
+        ``prepare`` creates what the driver needs besides. Raises ClusterError if a driver is running, if
+        the files are too large, or if a permission is missing; then nothing is left.
         """
         size = sum(map(len, contents.values())) * 4 // 3
         if size > _MAX_MAP_BYTES:
@@ -63,24 +80,83 @@ class Driver:
                 where=self._where,
                 hint="put large files into the object store and name them by URL",
             )
-        found = self._find()
-        if found is not None:
+        recipe = resources.recipe_map(self._settings, contents, uuid.uuid4().hex)
+        job = resources.driver_job(self._settings, arguments, paths, recipe["metadata"]["name"])
+        self._api.require(_NEEDS)
+        account = job["spec"]["template"]["spec"]["serviceAccountName"]
+        self._api.require(CLUSTER_NEEDS, account=account)
+        self._replace()
+        # The Job is first, so that it owns the rest: its pod waits for the ConfigMap, and if this process is
+        # killed, the Job ends at its deadline. Its name is a lock: of several submissions, one creates it.
+        created = self._create(job)
+        uid = created["metadata"]["uid"]
+        try:
+            self._api.create(resources.owned_by(recipe, created))
+            prepare()
+            if self._api.patch("Job", self._name, _confirmation(uid)) is None:
+                raise self._running()
+        except BaseException:
+            with suppress(ClusterError):  # the first error matters more
+                self._api.delete("Job", self._name, uid=uid)
+            raise
+        return self._name
+
+    def _replace(self) -> None:
+        """Delete a Job that has ended, with what belongs to it; raise ClusterError if one is running."""
+        found = self.find()
+        if found is None:
+            return
+        if "deletionTimestamp" not in found["metadata"]:
             if _condition(found) is None:
                 raise self._running()
-            self._delete(listener)
-        recipe = resources.recipe_map(self._settings, contents)
-        self._api.delete("ConfigMap", recipe["metadata"]["name"])
-        self._api.create(recipe)
-        if self._api.create(resources.driver_job(self._settings, arguments, paths)) is None:
-            raise self._running()
-        return self._name
+            self._listener.note(f"driver     the Job {self._name} has ended and is replaced")
+            self._api.delete("Job", self._name, uid=found["metadata"]["uid"])
+        self._await_end(found)
+
+    def _create(self, job: Resource) -> Resource:
+        created = self._api.create(job)
+        if created is None:
+            created = self.find()
+            # It is this one if the response to an earlier attempt was lost.
+            if created is None or _recipe_of(created) != _recipe_of(job):
+                raise self._running()
+        return created
+
+    def stop(self) -> None:
+        """Delete the Job of a running driver, and wait until its pod has ended.
+
+        Raises ClusterError if no driver was submitted.
+        """
+        job = self.require()
+        if _condition(job) is not None:
+            self._listener.note(f"driver     {self._name} has already ended")
+            return
+        self._api.delete("Job", self._name, uid=job["metadata"]["uid"], dependents_first=True)
+        self._listener.note(f"driver     {self._name} is terminated; what it has committed stays")
+        self._await_end(job)
+        self._listener.note(f"driver     {self._name} has stopped")
+
+    def _await_end(self, job: Resource) -> None:
+        """Wait until a deleted Job is gone."""
+        waiting = Waiting(self._listener)
+        uid = job["metadata"]["uid"]
+        while (found := self.find()) is not None and found["metadata"]["uid"] == uid:
+            if waiting.seconds > _END_SECONDS:
+                raise ClusterError(
+                    f"the Job is deleted, but has not ended within {_END_SECONDS:.0f} seconds",
+                    where=self._where,
+                    hint="see what its pod waits for: kubectl "
+                    f"-n {self._settings.namespace} describe pods -l job-name={self._name}",
+                )
+            waiting.report("the driver to end")
+            waiting.pause(1)
 
     def status(self) -> DriverStatus | None:
         """Return the state of the driver; None if none was submitted."""
-        job = self._find()
+        job = self.find()
         if job is None:
             return None
-        pods = self._pods()
+        pods = self.pods(job)
         code = _exit_code(pods[-1]) if pods else None
         condition = _condition(job)
         attempts = int(job.get("status", {}).get("failed", 0)) + 1
@@ -97,62 +173,42 @@ class Driver:
             state = "running" if state == "ready" else state
             if attempts > 1:
                 state += f", attempt {attempts}"
-            names, events = re.compile(rf"{self._name}(-.*)?"), self._api.list("Event")
-            problems = find_problems(pods, events, names=names, since=_created(job))
+            names = re.compile(rf"{self._name}(-.*)?")
+            problems = read_problems(self._api, pods, names=names, since=_created(job))
             state += f": {problems[0].what}" if problems else ""
         return DriverStatus(
             name=self._name, is_running=condition is None, exit_code=code, state=state
         )
 
-    def log(self, *, follow: bool) -> Iterator[str]:
-        """Yield the lines of the newest pod's log; ``follow`` continues, also with the next pods.
-
-        Raises ClusterError if no driver was submitted.
-        """
-        seen: set[str] = set()
-        while True:
-            job = self._find()
-            if job is None:
-                raise ClusterError(
-                    "no driver was submitted", where=self._where, hint="start one with `etl submit`"
-                )
-            pods = [pod for pod in self._pods() if pod["metadata"]["name"] not in seen]
-            pod = pods[-1] if pods else None
-            if pod is not None and _has_started(pod):
-                name = pod["metadata"]["name"]
-                seen.add(name)
-                yield from (
-                    self._api.follow_log(name) if follow else self._api.log(name).splitlines()
-                )
-            if not follow:
-                return
-            if _condition(job) is not None and (pod is None or not _has_started(pod)):
-                return
-            time.sleep(_POLL_SECONDS)
-
-    def _delete(self, listener: Listener) -> None:
-        """Delete a Job that has ended, and wait until it is gone."""
-        listener.note(f"driver     the Job {self._name} has ended and is replaced")
-        self._api.delete("Job", self._name)
-        end = time.monotonic() + _END_SECONDS
-        while self._find() is not None and time.monotonic() < end:
-            time.sleep(_POLL_SECONDS)
+    def has_ended(self, job: Resource) -> bool:
+        """Return whether a Job has ended."""
+        return _condition(job) is not None
 
     def _running(self) -> ClusterError:
         return ClusterError(
             "a driver is running",
             where=self._where,
-            hint="wait for its end (`etl logs FILE -f`), or stop it: "
-            f"kubectl -n {self._settings.namespace} delete job {self._name}",
+            hint="wait for its end (`etl logs FILE -f`), or stop it: `etl cluster stop FILE`",
         )
 
-    def _find(self) -> Resource | None:
+    def find(self) -> Resource | None:
+        """Return the Job; None if no driver was submitted."""
         return self._api.get("Job", self._name)
 
-    def _pods(self) -> list[Resource]:
-        """Return the pods of the Job, oldest first."""
+    def require(self) -> Resource:
+        """Return the Job; raise ClusterError if no driver was submitted."""
+        if (job := self.find()) is None:
+            raise ClusterError(
+                "no driver was submitted", where=self._where, hint="start one with `etl submit`"
+            )
+        return job
+
+    def pods(self, job: Resource) -> list[Resource]:
+        """Return the pods of a Job, oldest first, without the pods of an earlier one."""
         pods = self._api.list("Pod", {"job-name": self._name})
-        return sorted(pods, key=_created)
+        uid = job["metadata"]["uid"]
+        own = [pod for pod in pods if uid in _owners(pod)]
+        return sorted(own, key=_created)
 
 
 def _condition(job: Resource) -> tuple[str, str] | None:
@@ -176,7 +232,16 @@ def _exit_code(pod: Resource) -> int | None:
     return None
 
 
-def _has_started(pod: Resource) -> bool:
-    """Return whether a container of a pod runs or has ended, so that it has a log."""
-    statuses = pod.get("status", {}).get("containerStatuses", [])
-    return any({"running", "terminated"} & status.get("state", {}).keys() for status in statuses)
+def _owners(resource: Resource) -> list[str]:
+    return [owner["uid"] for owner in resource["metadata"].get("ownerReferences", [])]
+
+
+def _recipe_of(job: Resource) -> list[str]:
+    """Return the ConfigMaps that the pod of a Job mounts."""
+    volumes = job["spec"]["template"]["spec"]["volumes"]
+    return [volume["configMap"]["name"] for volume in volumes if "configMap" in volume]
+
+
+def _confirmation(uid: str) -> Resource:
+    """Return the change that removes the deadline of a Job, unless another one has its name."""
+    return {"metadata": {"uid": uid}, "spec": {"activeDeadlineSeconds": None}}

@@ -1,4 +1,4 @@
-"""An event loop in a thread, so that synchronous code can use an asynchronous library."""
+"""`LoopThread`: run coroutines from threads that have no event loop."""
 
 import asyncio
 import threading

@@ -5,17 +5,18 @@ An update of the control plane, or of a server in front of it, then ends no run.
 
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
+from etl.compute.kubernetes.access_review import review_access
 from etl.compute.kubernetes.api_failure import Failure
-from etl.compute.kubernetes.loop_thread import LoopThread
+from etl.compute.kubernetes.loop_thread import LoopThread, Result
 from etl.compute.kubernetes.outage import MAX_SECONDS, Outage
 from etl.compute.kubernetes.port_forward import open_port
-from etl.compute.kubernetes.resources import TLS_SECRET, Resource
+from etl.compute.kubernetes.resources import Resource
 from etl.compute.kubernetes.resumable_stream import Link
 from etl.errors import ClusterError
 
@@ -30,18 +31,16 @@ KINDS: Final[Mapping[str, tuple[str, str]]] = {
     "ConfigMap": ("v1", "configmaps"),
     "Secret": ("v1", "secrets"),
     "Pod": ("v1", "pods"),
+    "Deployment": ("apps/v1", "deployments"),
+    "ReplicaSet": ("apps/v1", "replicasets"),
     "Service": ("v1", "services"),
     "Event": ("v1", "events"),
 }
 """The kinds that are used: the version of the API, and the name in its paths."""
 
-_GROUPS: Final = {
-    plural: version.rpartition("/")[0] for version, plural in KINDS.values() if "/" in version
-}
+JSON: Final = "application/json"
 _VERBS: Final = {"POST": "create", "PATCH": "patch", "DELETE": "delete"}
 _FIRST_SECONDS: Final = 10.0  # for a server that has not responded yet: its address may be wrong
-
-Result = TypeVar("Result")
 
 
 class Requests:
@@ -72,20 +71,28 @@ class Requests:
         kind: str,
         name: str | None = None,
         *,
-        body: Resource | None = None,
-        params: Mapping[str, Any] | None = None,
         once: bool = False,
+        request: Mapping[str, Any] | None = None,
         **instead: Any,
     ) -> Any:
-        """Send a request; ``missing`` and ``conflict`` are returned in place of an error."""
-        _, plural = KINDS[kind]
+        """Send a request; ``missing``, ``conflict`` and ``expired`` are returned in place of an error."""
         verb = _VERBS.get(method, "list" if name is None else "get")
         return self.run(
-            lambda: self.send(method, kind, name, body, params or {}),
-            *(verb, plural),
+            lambda: self.send(method, kind, name, **(request or {})),
+            *(verb, KINDS[kind][1]),
             once=once,
             **instead,
         )
+
+    def find_refused(
+        self, asked: Sequence[tuple[str, str]], account: str | None
+    ) -> tuple[str, str] | None:
+        """Return the first verb and resource that an account is not allowed; None: the own account."""
+        kind = "selfsubjectaccessreviews" if account is None else "localsubjectaccessreviews"
+        answers = self.run(
+            lambda: review_access(self._api, self._namespace, asked, account), "create", kind
+        )
+        return next((each for each, yes in zip(asked, answers, strict=True) if not yes), None)
 
     def run(
         self,
@@ -107,14 +114,10 @@ class Requests:
                 failure = Failure.of(error)
                 if failure is None:
                     raise
-                for key, is_so in (
-                    ("missing", failure.is_missing()),
-                    ("conflict", failure.status == 409),
-                ):
-                    if key in instead and is_so:
-                        self._outage.end()
-                        answer: Result = instead[key]
-                        return answer
+                if (key := failure.kind()) in instead:
+                    self._outage.end()
+                    answer: Result = instead[key]
+                    return answer
                 if once:
                     raise self._explain(failure, verb, resource) from error
                 self.wait_or_raise(failure, verb, resource, error)
@@ -141,9 +144,11 @@ class Requests:
         self,
         method: str,
         kind: str,
-        name: str | None,
-        body: Resource | None,
-        params: Mapping[str, Any],
+        name: str | None = None,
+        *,
+        body: Resource | None = None,
+        params: Mapping[str, Any] | None = None,
+        accept: str = JSON,
     ) -> Any:
         """Send a request once, and return the response."""
         version, plural = KINDS[kind]
@@ -153,37 +158,12 @@ class Requests:
             version=version,
             namespace=self._namespace,
             url=plural if name is None else f"{plural}/{name}",
-            params=params,
+            params=params or {},
             content=None if body is None else json.dumps(body),
-            headers={"Content-Type": f"application/{media_type}"},
+            headers={"Content-Type": f"application/{media_type}", "Accept": accept},
         ) as response:
             self._note_time(response)
             return response.json()
-
-    async def is_allowed(self, verb: str, resource: str) -> bool:
-        """Return whether this account may do something, such as ``get`` with ``pods/log``."""
-        name, _, subresource = resource.partition("/")
-        attributes = {
-            "namespace": self._namespace,
-            "verb": verb,
-            "group": _GROUPS.get(name, ""),
-            "resource": name,
-            "subresource": subresource,
-        }
-        if name == "secrets" and verb == "get":
-            attributes["name"] = TLS_SECRET
-        review = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": attributes},
-        }
-        async with self._api.call_api(
-            "POST",
-            version="authorization.k8s.io/v1",
-            url="selfsubjectaccessreviews",
-            content=json.dumps(review),
-        ) as response:
-            return bool(response.json()["status"]["allowed"])
 
     async def log(self, pod: str, params: Mapping[str, str]) -> str:
         """Return the log of a pod."""
@@ -192,20 +172,24 @@ class Requests:
         ) as response:
             return response.text
 
-    async def follow_log(self, pod: str, *, skip: int = 0) -> AsyncIterator[str]:
-        """Yield the lines of a pod's log after the first few, until its container ends."""
-        async with self._api.call_api(
-            namespace=self._namespace,
-            url=f"pods/{pod}/log",
-            params={"follow": "true"},
-            stream=True,
-            timeout=None,
-        ) as response:
-            number = 0
-            async for line in response.aiter_lines():
-                if number >= skip:
+    async def follow_log(self, pod: str, container: str | None) -> AsyncIterator[str]:
+        """Yield the lines of a pod's log until its container ends."""
+        import kr8s
+
+        params = {"follow": "true"} | ({} if container is None else {"container": container})
+        try:
+            async with self._api.call_api(
+                namespace=self._namespace,
+                url=f"pods/{pod}/log",
+                params=params,
+                stream=True,
+                timeout=None,
+            ) as response:
+                async for line in response.aiter_lines():
                     yield line
-                number += 1
+        except kr8s.ServerError as error:
+            if error.response is None or error.response.status_code != 404:
+                raise  # else the pod was deleted since it was found
 
     def open_port(self, pod: str, port: int) -> AbstractAsyncContextManager[Link]:
         """Connect to a port of a pod."""

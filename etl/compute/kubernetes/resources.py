@@ -4,6 +4,7 @@ The pods are described there and nowhere else; this module only replaces names, 
 """
 
 import base64
+import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
@@ -27,6 +28,7 @@ RECIPE_FOLDER: Final = "/recipe"
 CLUSTER_KEY: Final = "cluster.yaml"
 _LABELS: Final = {"app.kubernetes.io/name": "tokenlake", "app.kubernetes.io/part-of": "tokenlake"}
 _BASE_NAME: Final = "tokenlake"  # of the cluster in the manifests
+_SUBMIT_SECONDS: Final = 300  # a submission that is killed halfway ends then
 
 
 def cluster_labels(settings: ClusterFile, **components: str) -> dict[str, str]:
@@ -73,14 +75,16 @@ def worker_group(settings: ClusterFile, group: str, workers: int) -> Resource:
 
 
 def driver_job(
-    settings: ClusterFile, arguments: Sequence[str], paths: Mapping[str, str]
+    settings: ClusterFile, arguments: Sequence[str], paths: Mapping[str, str], recipe: str
 ) -> Resource:
     """Return the Job of a driver that runs ``etl`` with arguments.
 
-    ``paths`` has the keys of the ConfigMap of ``recipe_map`` with their paths below ``/recipe``.
+    ``recipe`` is the ConfigMap of ``recipe_map``, without which the pod does not start; ``paths`` has its
+    keys with their paths below ``/recipe``. The Job ends at a deadline that is removed once all of it exists.
     """
     (job,) = _manifests("driver.yaml", "Job")
     _name(job, settings, driver_name(settings))
+    job["spec"]["activeDeadlineSeconds"] = _SUBMIT_SECONDS
     job["spec"]["template"]["metadata"]["labels"] |= _LABELS
     pod = job["spec"]["template"]["spec"]
     container = pod["containers"][0]
@@ -98,7 +102,7 @@ def driver_job(
     container["env"] = _environment(environment)
     (volume,) = (volume for volume in pod["volumes"] if volume["name"] == "recipe")
     items = [{"key": key, "path": path} for key, path in paths.items()]
-    volume["configMap"] = {"name": recipe_map_name(settings), "items": items}
+    volume["configMap"] = {"name": recipe, "items": items}
     return job
 
 
@@ -107,26 +111,34 @@ def driver_name(settings: ClusterFile) -> str:
     return f"{settings.name}-driver"
 
 
-def recipe_map_name(settings: ClusterFile) -> str:
-    """Return the name of the ConfigMap with the files of a submitted recipe."""
-    return f"{settings.name}-recipe"
+def recipe_map(settings: ClusterFile, contents: Mapping[str, bytes], submission: str) -> Resource:
+    """Return the ConfigMap of a submitted recipe, with the content of each key.
 
-
-def recipe_map(settings: ClusterFile, contents: Mapping[str, bytes]) -> Resource:
-    """Return the ConfigMap of a submitted recipe, with the content of each key."""
+    Its name is a hash of the content and of what identifies the submission, so that no two share it.
+    """
     texts = {key: text for key, content in contents.items() if (text := _text(content)) is not None}
     binary = {key: _base64(content) for key, content in contents.items() if key not in texts}
+    hashed = json.dumps([submission, texts, binary], sort_keys=True)
+    digest = hashlib.sha256(hashed.encode()).hexdigest()
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {
-            "name": recipe_map_name(settings),
+            "name": f"{settings.name}-recipe-{digest[:10]}",
             "namespace": settings.namespace,
             "labels": dict(_LABELS),
         },
+        "immutable": True,
         "data": texts,
         "binaryData": binary,
     }
+
+
+def owned_by(resource: Resource, job: Resource) -> Resource:
+    """Return a resource that Kubernetes deletes with a Job."""
+    owner = {key: job[key] for key in ("apiVersion", "kind")}
+    owner |= {key: job["metadata"][key] for key in ("name", "uid")}
+    return resource | {"metadata": resource["metadata"] | {"ownerReferences": [owner]}}
 
 
 def tls_secret(settings: ClusterFile, folder: Path) -> Resource:

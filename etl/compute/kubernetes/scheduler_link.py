@@ -106,7 +106,7 @@ class SchedulerLink:
                 return await self._use(link, connection)
         except Exception as error:  # noqa: BLE001 - of four libraries: each means that there is no link
             failure = Failure.of(error)
-            is_gone = failure is not None and failure.is_missing()  # the pod
+            is_gone = failure is not None and failure.kind() == "missing"  # the pod
             return None if is_gone else error_line(error)
 
     async def _use(self, link: Link, connection: _Connection) -> str | None:
