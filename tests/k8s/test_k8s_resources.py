@@ -74,7 +74,6 @@ def test_the_values_of_the_file_are_in_the_resources(tmp_path: Path) -> None:
     names = [item["metadata"]["name"] for item in (cluster, spot, high_memory, job)]
     assert names == ["crawl", "crawl-spot", "crawl-high-memory", "crawl-driver"]
     assert files["metadata"]["name"].startswith("crawl-recipe-")
-    assert cluster["metadata"]["annotations"]["tokenlake/run"] == "me"
     assert cluster["spec"]["idleTimeout"] == 600
     selector = cluster["spec"]["scheduler"]["service"]["selector"]
     assert selector["dask.org/cluster-name"] == "crawl"
