@@ -43,6 +43,11 @@ class KubernetesApi:
     on_delete: Callable[[str, Json], None] = lambda _plural, _item: None
     calls: Counter[tuple[str, str]] = field(default_factory=Counter)  # verb, resource
     versions: Iterator[int] = field(default_factory=count)
+    fault: Callable[[str, str], str | int | None] = lambda _method, _path: None
+    """Called for each request: `lost` or the status of its response in place of one, or `unanswered` for
+    a request that is done, but whose response is lost."""
+    links: set[asyncio.Transport] = field(default_factory=set)
+    loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.new_event_loop)
 
     def add(self, plural: str, item: Json) -> Json:
         """Store an object as the server does."""
@@ -61,6 +66,22 @@ class KubernetesApi:
 
     def item(self, plural: str, name: str) -> Json:
         return self.objects[plural, "tokenlake", name]
+
+    @web.middleware
+    async def disturb(self, request: web.Request, handler: Any) -> web.StreamResponse:
+        """Do as ``fault`` says."""
+        fault = self.fault(request.method, request.path)
+        if isinstance(fault, int):
+            return _status(fault, "a fault")
+        response: web.StreamResponse = web.Response() if fault == "lost" else await handler(request)
+        if fault is not None and request.transport is not None:
+            request.transport.abort()
+        return response
+
+    def cut(self) -> None:
+        """Cut all connections of forwarded ports."""
+        for link in self.links:
+            self.loop.call_soon_threadsafe(link.abort)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         plural, name, sub = (request.match_info.get(key, "") for key in ("plural", "name", "sub"))
@@ -149,6 +170,8 @@ class KubernetesApi:
         for channel in (b"\x00", b"\x01"):
             await socket.send_bytes(channel + remote.to_bytes(2, "little"))
         reader, writer = await asyncio.open_connection("127.0.0.1", self.ports[remote])
+        assert request.transport is not None
+        self.links.add(request.transport)
 
         async def answer() -> None:
             while data := await reader.read(1 << 16):
@@ -170,7 +193,7 @@ class KubernetesApi:
 def kubernetes_api(folder: Path) -> Iterator[tuple[KubernetesApi, Path]]:
     """Start a server; yield it with a kubeconfig for it."""
     api = KubernetesApi()
-    app = web.Application(client_max_size=4 << 20)
+    app = web.Application(client_max_size=4 << 20, middlewares=[api.disturb])
     reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
     app.router.add_post(reviews, api.review)
     of_others = "namespaces/tokenlake/localsubjectaccessreviews"
@@ -179,7 +202,7 @@ def kubernetes_api(folder: Path) -> Iterator[tuple[KubernetesApi, Path]]:
         path = prefix + "/namespaces/{namespace}/{plural}"
         for suffix in ("", "/{name}", "/{name}/{sub}"):
             app.router.add_route("*", path + suffix, api.handle)
-    loop = asyncio.new_event_loop()
+    loop = api.loop
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)

@@ -18,7 +18,7 @@ from etl.compute.kubernetes.link_relay import LINK_PORT
 from etl.compute.kubernetes.log_follower import LogFollower
 from etl.compute.kubernetes.loop_thread import LoopThread
 from etl.compute.kubernetes.outage import Outage
-from etl.compute.kubernetes.port_forward import copy, listening
+from etl.compute.kubernetes.port_forward import copy, listening, port_of
 from etl.compute.kubernetes.requests import JSON, KINDS, Requests
 from etl.compute.kubernetes.resources import Resource
 from etl.compute.kubernetes.scheduler_link import SchedulerLink
@@ -116,7 +116,7 @@ class Api:
             if page is None:  # the next page is of a version that is no longer stored: read all
                 items, params = [], selectors
                 continue
-            for item in page["items"]:
+            for item in page["items"] or []:
                 item["metadata"].pop("managedFields", None)  # half of an item
                 items.append(item)
             if not (token := page.get("metadata", {}).get("continue")):
@@ -233,8 +233,8 @@ class Api:
             self._loop,
             lambda reader, writer: copy(self._requests.open_port(pod, port), reader, writer),
             local_port,
-        ) as local:
-            yield local
+        ) as server:
+            yield port_of(server)
 
     @contextmanager
     def link(self, pod: str) -> Iterator[tuple[int, SchedulerLink]]:
@@ -243,7 +243,7 @@ class Api:
         Raises ClusterError if the pod has no relay.
         """
         outage = Outage("the scheduler's pod", self._listener, server=self._outage)
-        link = SchedulerLink(lambda: self._requests.open_port(pod, LINK_PORT), outage)
+        link = SchedulerLink(pod, lambda: self._requests.open_port(pod, LINK_PORT), outage)
         end = time.monotonic() + _RELAY_SECONDS
         while not self._requests.run(link.has_relay, "create", "pods/portforward"):
             if time.monotonic() > end:
@@ -254,9 +254,9 @@ class Api:
                     hint="delete the cluster with `etl cluster down FILE`",
                 )
             time.sleep(_PAUSE_SECONDS)
-        with listening(self._loop, link.serve) as local:
+        with listening(self._loop, link.serve) as link.server:
             try:
-                yield local, link
+                yield port_of(link.server), link
             finally:
                 self._loop.run(link.close())
 

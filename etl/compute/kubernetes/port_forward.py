@@ -74,8 +74,8 @@ async def copy(
 
 
 @contextmanager
-def listening(loop: LoopThread, serve: Serve, port: int = 0) -> Iterator[int]:
-    """Serve connections to a port of this machine, and yield it; 0 is any free one.
+def listening(loop: LoopThread, serve: Serve, port: int = 0) -> Iterator[asyncio.Server]:
+    """Serve connections to a port of this machine, and yield the server; 0 is any free port.
 
     Raises ClusterError if the port cannot be used.
     """
@@ -87,9 +87,15 @@ def listening(loop: LoopThread, serve: Serve, port: int = 0) -> Iterator[int]:
             hint="choose another one with --port",
         ) from error
     try:
-        yield server.sockets[0].getsockname()[1]
+        yield server
     finally:
         loop.call(server.close)
+
+
+def port_of(server: asyncio.Server) -> int:
+    """Return the port at which a server listens."""
+    port: int = server.sockets[0].getsockname()[1]
+    return port
 
 
 async def _send(reader: asyncio.StreamReader, link: Link) -> None:

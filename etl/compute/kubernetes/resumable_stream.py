@@ -114,7 +114,7 @@ class ResumableStream:
                 task.cancel()
             ends = await asyncio.gather(*both, return_exceptions=True)
         for end in ends:
-            if isinstance(end, Exception):
+            if isinstance(end, Exception) and not self._is_over:
                 raise end
 
     async def _fill(self) -> None:

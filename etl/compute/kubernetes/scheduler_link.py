@@ -34,11 +34,13 @@ class SchedulerLink:
     """Connects programs of this machine to the relay in the pod of a scheduler.
 
     When a link is lost, its connection stays open and continues over the next one: Dask sees a pause. After
-    five minutes, or if the pod is gone, the connections are closed; then ``error`` says why.
+    five minutes, or if the pod is gone, ``error`` says why, and all connections are closed.
     """
 
-    def __init__(self, open_link: OpenLink, outage: Outage) -> None:
+    def __init__(self, pod: str, open_link: OpenLink, outage: Outage) -> None:
         self.error: ClusterError | None = None
+        self.server: asyncio.Server | None = None  # which calls ``serve``
+        self._pod = pod
         self._open = open_link
         self._outage = outage
         self._serving: set[asyncio.Task[None] | None] = set()
@@ -76,12 +78,18 @@ class SchedulerLink:
                 return
             pause = self._outage.fail(reason)
             if self._outage.seconds > MAX_SECONDS:
-                self.error = ClusterError(
+                self._give_up(
                     f"the scheduler was not reachable for {self._outage.seconds:.0f} seconds ({reason})",
-                    hint="check the network and `kubectl cluster-info`, and run again: committed work is "
-                    "kept. To run where the network ends less often, use `etl submit`",
+                    "check the network and `kubectl cluster-info`, and run again: committed work is kept; "
+                    "the driver of `etl submit` does not need the API server",
                 )
             await asyncio.sleep(pause)
+
+    def _give_up(self, what: str, hint: str) -> None:
+        """Close all connections; before, stop to listen: Dask's client expects that it cannot connect."""
+        self.error = self.error or ClusterError(what, where=f"pod {self._pod}", hint=hint)
+        if self.server is not None:
+            self.server.close()
 
     async def _attempt(self, connection: _Connection) -> str | None:
         """Carry a connection over a new link, and return why it was lost; None if the connection ended.
@@ -92,13 +100,15 @@ class SchedulerLink:
         connection.stream.heard = loop.time()
         using = asyncio.create_task(self._use_link(connection))
         try:
-            while loop.time() - connection.stream.heard < _SILENT_SECONDS:
+            while self.error is None:
                 await asyncio.wait([using], timeout=_LOOK_SECONDS)
                 if using.done():
                     return using.result()
+                if loop.time() - connection.stream.heard > _SILENT_SECONDS:
+                    return f"no answer for {_SILENT_SECONDS:.0f}s"
         finally:
             using.cancel()
-        return f"no answer for {_SILENT_SECONDS:.0f}s"
+        return None
 
     async def _use_link(self, connection: _Connection) -> str | None:
         try:
@@ -106,8 +116,12 @@ class SchedulerLink:
                 return await self._use(link, connection)
         except Exception as error:  # noqa: BLE001 - of four libraries: each means that there is no link
             failure = Failure.of(error)
-            is_gone = failure is not None and failure.kind() == "missing"  # the pod
-            return None if is_gone else error_line(error)
+            if failure is not None and failure.kind() == "missing":
+                self._give_up(
+                    "the scheduler was lost, and with it the work in progress",
+                    "run again: committed work is kept, and the rest is done then",
+                )
+            return error_line(error)
 
     async def _use(self, link: Link, connection: _Connection) -> str | None:
         """Do as ``_use_link``; an error that left the block of a link would be wrapped there."""
