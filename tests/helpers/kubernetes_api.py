@@ -171,7 +171,7 @@ class KubernetesApi:
             await socket.send_bytes(channel + remote.to_bytes(2, "little"))
         reader, writer = await asyncio.open_connection("127.0.0.1", self.ports[remote])
         assert request.transport is not None
-        self.links.add(request.transport)
+        self.links.add(transport := request.transport)
 
         async def answer() -> None:
             while data := await reader.read(1 << 16):
@@ -179,11 +179,14 @@ class KubernetesApi:
             await socket.close()
 
         task = asyncio.ensure_future(answer())
-        async for message in socket:
-            if message.type is WSMsgType.BINARY:
-                writer.write(message.data[1:])
-        task.cancel()
-        writer.close()
+        try:
+            async for message in socket:
+                if message.type is WSMsgType.BINARY:
+                    writer.write(message.data[1:])
+        finally:
+            self.links.discard(transport)
+            task.cancel()
+            writer.close()
         with contextlib.suppress(Exception):
             await writer.wait_closed()
         return socket

@@ -225,8 +225,8 @@ def test_no_byte_is_lost_or_doubled_on_links_that_are_cut(seed: int) -> None:
         assert await reader.readexactly(len(content)) == content
         await sending
         writer.close()
-        while len(asyncio.all_tasks()) > 1:  # until all ends have closed the connection
-            await asyncio.sleep(0.01)
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        await asyncio.wait(others)  # until all ends have closed the connection
         for server in (local, relay, scheduler):
             server.close()
         return links.number

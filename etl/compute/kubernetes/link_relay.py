@@ -91,10 +91,11 @@ class _Relay:
         try:
             await connection.carry(link, confirmed, transport)
         except LostLinkError:
-            loop = asyncio.get_running_loop()
-            connection.expiry = loop.call_later(_KEPT_SECONDS, self._forget, key)
-        else:
-            self._forget(key)
+            if not connection.stream.has_delivered_all:
+                loop = asyncio.get_running_loop()
+                connection.expiry = loop.call_later(_KEPT_SECONDS, self._forget, key)
+                return
+        self._forget(key)
 
     async def _open(self, key: bytes) -> _Connection | None:
         parts = urlsplit(self._address())

@@ -94,6 +94,11 @@ class ResumableStream:
         """Whether the program at this end has closed the connection."""
         return self._is_closed_here
 
+    @property
+    def has_delivered_all(self) -> bool:
+        """Whether the connection is closed and the other end has all its bytes."""
+        return self._is_closed_here and not self._kept
+
     def close(self) -> None:
         """Close the connection to the program at this end."""
         self._filling.cancel()
