@@ -198,10 +198,9 @@ def _machine() -> str | None:
 
 
 def _exists(process: int) -> bool:
+    """Return whether a process of this machine runs, and has not only an exit code that nobody has read."""
     try:
-        os.kill(process, 0)
-    except ProcessLookupError:
+        state = Path(f"/proc/{process}/stat").read_text("utf-8", "replace").rpartition(")")[2]
+    except OSError:
         return False
-    except PermissionError:
-        return True
-    return True
+    return state.split()[0] not in ("Z", "X")

@@ -34,6 +34,7 @@ def run(lake: str) -> Iterator["Popen[str]"]:
         yield process
     finally:
         process.kill()
+        process.wait()
 
 
 def wait_for_splits(process: "Popen[str]") -> None:
@@ -55,7 +56,7 @@ def test_a_run_continues_after_an_outage(
         wait_for_splits(process)
         with plane.without_api_server() if how == "kill" else plane.with_silent_api_server():
             time.sleep(seconds)
-        _, error = process.communicate(timeout=300)
+        _, error = process.communicate(timeout=600)
     assert process.returncode == 0, error
     assert "Traceback" not in error
     assert "does not respond" in error
