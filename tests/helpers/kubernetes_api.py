@@ -170,8 +170,8 @@ class KubernetesApi:
         for channel in (b"\x00", b"\x01"):
             await socket.send_bytes(channel + remote.to_bytes(2, "little"))
         reader, writer = await asyncio.open_connection("127.0.0.1", self.ports[remote])
-        assert request.transport is not None
-        self.links.add(transport := request.transport)
+        transport = request.transport
+        self.links |= set() if transport is None else {transport}
 
         async def answer() -> None:
             while data := await reader.read(1 << 16):
@@ -184,7 +184,7 @@ class KubernetesApi:
                 if message.type is WSMsgType.BINARY:
                     writer.write(message.data[1:])
         finally:
-            self.links.discard(transport)
+            self.links -= {transport}
             task.cancel()
             writer.close()
         with contextlib.suppress(Exception):

@@ -3,7 +3,6 @@
 from base64 import b64decode
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from distributed import LocalCluster, Worker
 
 from etl.compute.certificates import tls_settings
 from etl.compute.kubernetes import link_relay
+from etl.compute.kubernetes.port_forward import port_of
 from tests.helpers.kubernetes_api import Json, KubernetesApi, pod
 
 
@@ -53,7 +53,8 @@ class Operator:
         for worker in list(self._workers):
             self._remove_worker(worker)
         if self.cluster is not None:
-            self._stop_relay()
+            for end in (self._links.close, self._relay.close):
+                self.cluster.loop.add_callback(end)
             self.cluster.close()
             self.cluster = None
         self.api.objects.pop(("pods", "tokenlake", "tokenlake-scheduler-1"), None)
@@ -72,11 +73,11 @@ class Operator:
             dashboard_address="127.0.0.1:0",
         )
         address = self.cluster.scheduler_address
-        relay = self.cluster.sync(link_relay.listen, lambda: address, 0, "127.0.0.1")
-        self._stop_relay = partial(self.cluster.loop.add_callback, relay.close)
+        self._relay = link_relay.Relay(lambda: address)
+        self._links = self.cluster.sync(self._relay.listen, 0, "127.0.0.1")
         self.api.ports |= {
             8787: int(address.rpartition(":")[2]),
-            link_relay.LINK_PORT: relay.sockets[0].getsockname()[1],
+            link_relay.LINK_PORT: port_of(self._links),
         }
         self.api.add("pods", pod("tokenlake-scheduler-1", "scheduler"))
 

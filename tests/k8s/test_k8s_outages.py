@@ -15,7 +15,7 @@ from distributed import Client
 from etl.compute.cluster import Cluster
 from etl.compute.kubernetes import link_relay, outage, requests
 from etl.compute.kubernetes.api import Api
-from etl.compute.kubernetes.link_relay import greet, listen
+from etl.compute.kubernetes.link_relay import Relay, greet
 from etl.compute.kubernetes.port_forward import port_of
 from etl.compute.kubernetes.resumable_stream import Link, LostLinkError, ResumableStream
 from etl.errors import ClusterError
@@ -217,7 +217,7 @@ def test_no_byte_is_lost_or_doubled_on_links_that_are_cut(seed: int) -> None:
 
     async def check() -> int:
         scheduler = await asyncio.start_server(echo, "127.0.0.1", 0)
-        relay = await listen(lambda: f"tls://127.0.0.1:{port_of(scheduler)}", 0, "127.0.0.1")
+        relay = await Relay(lambda: f"tls://127.0.0.1:{port_of(scheduler)}").listen(0, "127.0.0.1")
         links = CutLinks(port_of(relay), chance)
         local = await asyncio.start_server(links.serve, "127.0.0.1", 0)
         reader, writer = await asyncio.open_connection("127.0.0.1", port_of(local))

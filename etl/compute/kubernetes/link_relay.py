@@ -26,12 +26,7 @@ _KEPT_SECONDS: Final = MAX_SECONDS + 30.0  # without a link: a little longer tha
 
 async def dask_setup(scheduler: "Scheduler") -> None:
     """Listen in the process of a scheduler, until it ends."""
-    await listen(lambda: scheduler.address, LINK_PORT)
-
-
-async def listen(address: Callable[[], str], port: int, host: str | None = None) -> asyncio.Server:
-    """Relay connections from links at a port to the scheduler that is at an address then."""
-    return await asyncio.start_server(_Relay(address).serve, host, port)
+    await Relay(lambda: scheduler.address).listen(LINK_PORT)
 
 
 async def greet(link: Link, key: bytes, received: int, *, is_new: bool) -> int | None:
@@ -62,12 +57,21 @@ class _Connection:
             await self.stream.carry(link, confirmed)
 
 
-class _Relay:
-    """All connections of links, by their keys."""
+class Relay:
+    """Relays connections from links to the scheduler that is at an address then."""
 
     def __init__(self, address: Callable[[], str]) -> None:
         self._address = address
-        self._connections: dict[bytes, _Connection] = {}
+        self._connections: dict[bytes, _Connection] = {}  # by key
+
+    async def listen(self, port: int, host: str | None = None) -> asyncio.Server:
+        """Listen for links."""
+        return await asyncio.start_server(self.serve, host, port)
+
+    def close(self) -> None:
+        """Close all connections to the scheduler."""
+        for connection in self._connections.values():
+            connection.stream.close()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Carry a connection over a new link."""

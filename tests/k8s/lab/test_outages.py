@@ -27,9 +27,10 @@ def slow(site: Site) -> Iterator[None]:
 
 
 @contextmanager
-def run(lake: str) -> Iterator["Popen[str]"]:
-    """Start a run from outside."""
-    process = start("run", "recipe.yaml", "--lake", lake, "--cluster", "k8s:cluster.yaml")
+def run(lake: str, *options: str) -> Iterator["Popen[str]"]:
+    """Start a run from outside, and kill it at the end."""
+    words = ("run", "recipe.yaml", "--lake", lake, "--cluster", "k8s:cluster.yaml")
+    process = start(*words, *options)
     try:
         yield process
     finally:
