@@ -41,14 +41,17 @@ def cluster(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Workers to start; default: as the file says.")
     ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Delete a cluster under the runs that use it.")
+    ] = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Start, show or delete a Dask cluster on Kubernetes, or stop the driver of `etl submit`.
 
     Runs with the same file use a cluster that is up, and leave it up. After idle_timeout seconds without
     work, the operator deletes it. `up` ends when all workers are ready or the others cannot start, and `down`
-    when nothing is left. `stop` terminates the driver, which keeps what it has committed, and deletes the
-    cluster that the driver has created.
+    when nothing is left; it is refused while runs use the cluster. `stop` terminates the driver, which keeps
+    what it has committed, and deletes the cluster that the driver has created.
     """
     from etl.compute.kubernetes import cluster_commands
 
@@ -56,7 +59,7 @@ def cluster(
         if action is Action.UP:
             cluster_commands.start(file, workers, listener)
         elif action is Action.DOWN:
-            cluster_commands.delete(file, listener)
+            cluster_commands.delete(file, listener, force=force)
         elif action is Action.STOP:
             cluster_commands.stop_driver(file, listener)
         state = cluster_commands.state(file)
@@ -77,6 +80,10 @@ def lines(state: "ClusterState") -> Iterator[str]:
         yield f"scheduler   {cluster.scheduler}"
     for group in sorted({*cluster.workers, *cluster.wanted}):
         yield f"workers     {group}: {_count(group, cluster)}"
+    for user in cluster.users:
+        yield f"in use by   {user}"
+    for abandoned in cluster.abandoned:
+        yield f"abandoned   {abandoned}"
     for problem in cluster.problems:
         yield f"problem     {problem}"
     if state.driver is not None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -44,20 +45,46 @@ class KubernetesApi:
     on_delete: Callable[[str, Json], None] = lambda _plural, _item: None
     expired_pages: int = 0  # this many requests for further pages are refused
     calls: Counter[tuple[str, str]] = field(default_factory=Counter)  # verb, resource
+    versions: Iterator[int] = field(default_factory=count)
+    fault: Callable[[str, str], str | int | None] = lambda _method, _path: None
+    """Called for each request: `lost` or the status of its response in place of one, or `unanswered` for
+    a request that is done, but whose response is lost."""
+    links: set[asyncio.Transport] = field(default_factory=set)
+    loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.new_event_loop)
 
     def add(self, plural: str, item: Json) -> Json:
         """Store an object as the server does."""
         metadata = item["metadata"]
         metadata |= {"uid": uuid.uuid4().hex, "creationTimestamp": now()}
         metadata.setdefault("namespace", "tokenlake")
+        self._change(item)
         self.objects[plural, metadata["namespace"], metadata["name"]] = item
         return item
+
+    def _change(self, item: Json) -> None:
+        item["metadata"]["resourceVersion"] = str(next(self.versions))
 
     def names(self, plural: str) -> list[str]:
         return sorted(name for kind, _, name in self.objects if kind == plural)
 
     def item(self, plural: str, name: str) -> Json:
         return self.objects[plural, "tokenlake", name]
+
+    @web.middleware
+    async def disturb(self, request: web.Request, handler: Any) -> web.StreamResponse:
+        """Do as ``fault`` says."""
+        fault = self.fault(request.method, request.path)
+        if isinstance(fault, int):
+            return _status(fault, "a fault")
+        response: web.StreamResponse = web.Response() if fault == "lost" else await handler(request)
+        if fault is not None and request.transport is not None:
+            request.transport.abort()
+        return response
+
+    def cut(self) -> None:
+        """Cut all connections of forwarded ports."""
+        for link in self.links:
+            self.loop.call_soon_threadsafe(link.abort)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         plural, name, sub = (request.match_info.get(key, "") for key in ("plural", "name", "sub"))
@@ -121,13 +148,14 @@ class KubernetesApi:
         if key not in self.objects:
             return _status(404, f'{plural} "{name}" not found')
         item = self.objects[key]
-        uid = item["metadata"]["uid"]
         body = await request.json() if request.can_read_body else {}
-        expected = (body.get("preconditions") or body.get("metadata") or {}).get("uid", uid)
-        if verb in ("delete", "patch") and expected != uid:
-            return _status(409, f"the uid is {uid}, not {expected}")
+        expected = body.get("preconditions") or body.get("metadata") or {}
+        for name in ("uid", "resourceVersion"):
+            if expected.get(name, item["metadata"][name]) != item["metadata"][name]:
+                return _status(409, f"the {name} is {item['metadata'][name]}, not {expected[name]}")
         if verb == "patch":
             _merge(item, body)
+            self._change(item)
         if verb == "delete":
             self._delete(key)
             await asyncio.to_thread(self.on_delete, plural, item)
@@ -157,6 +185,8 @@ class KubernetesApi:
         for channel in (b"\x00", b"\x01"):
             await socket.send_bytes(channel + remote.to_bytes(2, "little"))
         reader, writer = await asyncio.open_connection("127.0.0.1", self.ports[remote])
+        transport = request.transport
+        self.links |= set() if transport is None else {transport}
 
         async def answer() -> None:
             while data := await reader.read(1 << 16):
@@ -164,11 +194,14 @@ class KubernetesApi:
             await socket.close()
 
         task = asyncio.ensure_future(answer())
-        async for message in socket:
-            if message.type is WSMsgType.BINARY:
-                writer.write(message.data[1:])
-        task.cancel()
-        writer.close()
+        try:
+            async for message in socket:
+                if message.type is WSMsgType.BINARY:
+                    writer.write(message.data[1:])
+        finally:
+            self.links -= {transport}
+            task.cancel()
+            writer.close()
         with contextlib.suppress(Exception):
             await writer.wait_closed()
         return socket
@@ -178,7 +211,7 @@ class KubernetesApi:
 def kubernetes_api(folder: Path) -> Iterator[tuple[KubernetesApi, Path]]:
     """Start a server; yield it with a kubeconfig for it."""
     api = KubernetesApi()
-    app = web.Application(client_max_size=4 << 20)
+    app = web.Application(client_max_size=4 << 20, middlewares=[api.disturb])
     reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
     app.router.add_post(reviews, api.review)
     of_others = "namespaces/tokenlake/localsubjectaccessreviews"
@@ -187,7 +220,7 @@ def kubernetes_api(folder: Path) -> Iterator[tuple[KubernetesApi, Path]]:
         path = prefix + "/namespaces/{namespace}/{plural}"
         for suffix in ("", "/{name}", "/{name}/{sub}"):
             app.router.add_route("*", path + suffix, api.handle)
-    loop = asyncio.new_event_loop()
+    loop = api.loop
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)

@@ -9,6 +9,8 @@ from typing import Any
 from distributed import LocalCluster, Worker
 
 from etl.compute.certificates import tls_settings
+from etl.compute.kubernetes import link_relay
+from etl.compute.kubernetes.port_forward import port_of
 from tests.helpers.kubernetes_api import Json, KubernetesApi, pod
 
 
@@ -51,6 +53,8 @@ class Operator:
         for worker in list(self._workers):
             self._remove_worker(worker)
         if self.cluster is not None:
+            for end in (self._links.close, self._relay.close):
+                self.cluster.loop.add_callback(end)
             self.cluster.close()
             self.cluster = None
         self.api.objects.pop(("pods", "tokenlake", "tokenlake-scheduler-1"), None)
@@ -68,8 +72,13 @@ class Operator:
             security=self._security,
             dashboard_address="127.0.0.1:0",
         )
-        port = int(self.cluster.scheduler_address.rpartition(":")[2])
-        self.api.ports |= {8786: port, 8787: port}
+        address = self.cluster.scheduler_address
+        self._relay = link_relay.Relay(lambda: address)
+        self._links = self.cluster.sync(self._relay.listen, 0, "127.0.0.1")
+        self.api.ports |= {
+            8787: int(address.rpartition(":")[2]),
+            link_relay.LINK_PORT: port_of(self._links),
+        }
         self.api.add("pods", pod("tokenlake-scheduler-1", "scheduler"))
 
     def _add_worker(self, name: str) -> None:

@@ -111,7 +111,7 @@ def test_the_next_driver_of_a_run_deletes_the_cluster_of_the_killed_one(
 ) -> None:
     monkeypatch.setenv("TOKENLAKE_RUN", "tokenlake-driver")
     with monkeypatch.context() as patch:
-        patch.setattr(dask_cluster.DaskCluster, "delete_if_of", lambda *_: None)
+        patch.setattr(dask_cluster.DaskCluster, "release", lambda *_: None)
         with connect().connect():
             pass
     assert api.names("daskclusters") == ["tokenlake"], "as after a kill"

@@ -57,7 +57,7 @@ def of(settings: ClusterFile) -> list[dict[str, Any]]:
     files = resources.recipe_map(settings, {"cluster.yaml": b"image: x", "model": b"\xff"}, "one")
     name = files["metadata"]["name"]
     job = resources.driver_job(settings, ["run", "demo"], {"cluster.yaml": "cluster.yaml"}, name)
-    return [resources.dask_cluster(settings, sizes["default"], run="me"), *groups, job, files]
+    return [resources.dask_cluster(settings, sizes["default"]), *groups, job, files]
 
 
 def test_all_resources_are_valid(settings: ClusterFile, tmp_path: Path) -> None:
@@ -74,7 +74,6 @@ def test_the_values_of_the_file_are_in_the_resources(tmp_path: Path) -> None:
     names = [item["metadata"]["name"] for item in (cluster, spot, high_memory, job)]
     assert names == ["crawl", "crawl-spot", "crawl-high-memory", "crawl-driver"]
     assert files["metadata"]["name"].startswith("crawl-recipe-")
-    assert cluster["metadata"]["annotations"]["tokenlake/run"] == "me"
     assert cluster["spec"]["idleTimeout"] == 600
     selector = cluster["spec"]["scheduler"]["service"]["selector"]
     assert selector["dask.org/cluster-name"] == "crawl"

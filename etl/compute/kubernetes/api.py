@@ -1,99 +1,75 @@
 """`Api`: read and write the resources of a namespace through the API server, with kr8s.
 
 A thread runs the event loop of kr8s, so that the rest of the library stays synchronous and a forwarded port
-works for as long as the API is open. The PortForward of kr8s 0.20.15 is not used: it sends requests without a
-pause when a pod is gone, prints a traceback when a client is lost, and from Python 3.12 does not end while a
-connection is open (``tests/k8s/test_port_forward.py`` has these cases).
+works for as long as the API is open. Each request is sent again while the server does not respond, for five
+minutes, so that an update of the control plane ends no run.
 """
 
-import asyncio
-import json
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, closing, contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final, Self
+import time
+import uuid
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, Final, Self
 
-from etl.compute.kubernetes.access_review import review_access
-from etl.compute.kubernetes.key_files import removing_key_files
+from etl.compute.kubernetes.api_failure import Failure
+from etl.compute.kubernetes.api_session import open_session
+from etl.compute.kubernetes.link_relay import LINK_PORT
 from etl.compute.kubernetes.log_follower import LogFollower
-from etl.compute.kubernetes.loop_thread import LoopThread, Result
+from etl.compute.kubernetes.loop_thread import LoopThread
+from etl.compute.kubernetes.outage import Outage
+from etl.compute.kubernetes.port_forward import copy, listening, port_of
+from etl.compute.kubernetes.requests import JSON, KINDS, Requests
 from etl.compute.kubernetes.resources import Resource
-from etl.errors import ClusterError, error_line
+from etl.compute.kubernetes.scheduler_link import SchedulerLink
+from etl.compute.listener import Listener
+from etl.errors import ClusterError
 
-if TYPE_CHECKING:
-    import httpx
-    import kr8s
-
-KINDS: Final[Mapping[str, tuple[str, str]]] = {
-    "DaskCluster": ("kubernetes.dask.org/v1", "daskclusters"),
-    "DaskWorkerGroup": ("kubernetes.dask.org/v1", "daskworkergroups"),
-    "Job": ("batch/v1", "jobs"),
-    "ConfigMap": ("v1", "configmaps"),
-    "Secret": ("v1", "secrets"),
-    "Pod": ("v1", "pods"),
-    "Deployment": ("apps/v1", "deployments"),
-    "ReplicaSet": ("apps/v1", "replicasets"),
-    "Service": ("v1", "services"),
-    "Event": ("v1", "events"),
-}
-"""The kinds that are used: the version of the API, and the name in its paths."""
-
-OPERATOR_HINT: Final = (
-    "an administrator installs the operator once: helm install dask-operator "
-    "dask-kubernetes-operator --repo https://helm.dask.org -n dask-operator --create-namespace"
-)
-
-_TIMEOUT_SECONDS: Final = 10.0  # of one request
 _FOLLOW_SECONDS: Final = 1.0
 _PAGE_ITEMS: Final = 500  # of a list, as kubectl
-_JSON: Final = "application/json"
 _METADATA: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-_VERBS: Final = {"POST": "create", "PATCH": "patch", "DELETE": "delete"}
+_PAUSE_SECONDS: Final = 0.5
+_RELAY_SECONDS: Final = 10.0  # until the relay listens, after its scheduler
+
+_REQUEST: Final = "tokenlake/request"
+"""The annotation that an object gets from the request that creates it, in case its response is lost."""
 
 
 class Api:
     """The API of a Kubernetes cluster, for the resources of one namespace."""
 
-    def __init__(self, api: "kr8s.asyncio.Api", namespace: str, loop: LoopThread) -> None:
-        self._api = api
+    def __init__(
+        self,
+        requests: Requests,
+        namespace: str,
+        loop: LoopThread,
+        listener: Listener,
+        outage: Outage,
+    ) -> None:
+        self._requests = requests
         self._namespace = namespace
         self._loop = loop
+        self._listener = listener
+        self._outage = outage
 
     @classmethod
     @contextmanager
-    def connect(cls, namespace: str, context: str | None = None) -> Iterator[Self]:
+    def connect(
+        cls, namespace: str, context: str | None = None, listener: Listener | None = None
+    ) -> Iterator[Self]:
         """Connect with the current context of the kubeconfig or another one, or as the pod's account.
 
-        Raises ClusterError if kr8s is not installed, or if the API server cannot be reached.
+        ``listener`` is notified while the API server does not respond. Raises ClusterError if kr8s is not
+        installed, or without credentials.
         """
-        try:
-            import kr8s.asyncio
-        except ImportError as error:
-            raise ClusterError(
-                "the library kr8s is not installed", hint="pip install 'tokenlake[k8s]'"
-            ) from error
-        with LoopThread() as loop, removing_key_files() as watch:
-            # Without the factory, nothing is sent before the time limit is set.
-            api = kr8s.asyncio.Api(bypass_factory=True, namespace=namespace, context=context)
-            api.timeout = _TIMEOUT_SECONDS
-            watch(api)
-            self = cls(api, namespace, loop)
-            try:
-                loop.run(_authenticate(api))
-            except Exception as error:
-                raise ClusterError(
-                    f"no credentials for an API server ({error_line(error)})",
-                    where=None if context is None else f"context {context}",
-                    hint="check KUBECONFIG and `kubectl config get-contexts`",
-                ) from error
-            try:
-                yield self
-            finally:
-                loop.run(self._close())
+        listener = listener or Listener()
+        outage = Outage("the API server", listener)
+        with open_session(namespace, context) as (api, loop):
+            yield cls(Requests(api, loop, namespace, outage), namespace, loop, listener, outage)
 
-    @property
-    def server(self) -> str:
-        """The URL of the API server."""
-        return str(self._api.auth.server)
+    def now(self) -> datetime:
+        """Return the time by the clock of the API server, as of its last response."""
+        return self._requests.now()
 
     def require(self, needs: Mapping[str, str], *, account: str | None = None) -> None:
         """Raise ClusterError if one of these permissions is missing: resource -> verbs.
@@ -101,14 +77,11 @@ class Api:
         ``account`` is a service account of the namespace; None: the account that is connected.
         """
         asked = [(verb, resource) for resource, verbs in needs.items() for verb in verbs.split()]
-        review = review_access(self._api, self._namespace, asked, account)
-        kind = "selfsubjectaccessreviews" if account is None else "localsubjectaccessreviews"
-        for (verb, resource), is_allowed in zip(
-            asked, self._guard(review, "create", kind), strict=True
-        ):
-            if not is_allowed and account is None:
-                raise self._explain(403, "by its roles", verb, resource)
-            if not is_allowed:
+        while refused := self._requests.find_refused(asked, account):
+            verb, resource = refused
+            if account is None or not self._outage.has_settled:
+                self._requests.wait_or_raise(Failure(403, "by its roles"), verb, resource)
+            else:
                 raise ClusterError(
                     f"the account {account} has no permission to {verb} {resource}",
                     where=f"namespace {self._namespace}",
@@ -117,7 +90,7 @@ class Api:
 
     def get(self, kind: str, name: str) -> Resource | None:
         """Return a resource, or None if it does not exist."""
-        return self._call("GET", kind, name, missing=None)
+        return self._requests.call("GET", kind, name, missing=None)
 
     def list(
         self,
@@ -133,14 +106,14 @@ class Api:
             "fieldSelector": fields,
         }
         selectors = {name: selector for name, selector in selectors.items() if selector}
-        accept = _METADATA if only_metadata else _JSON
+        accept = _METADATA if only_metadata else JSON
         items: list[Resource] = []
         params: dict[str, Any] = selectors | {"limit": _PAGE_ITEMS}
         while True:
-            page = self._call("GET", kind, params=params, accept=accept, expired=None)
-            if (
-                page is None
-            ):  # the next page is of a version that is no longer stored: read all at once
+            page = self._requests.call(
+                "GET", kind, request={"params": params, "accept": accept}, expired=None
+            )
+            if page is None:  # the next page is of a version that is no longer stored: read all
                 items, params = [], selectors
                 continue
             for item in page["items"] or ():  # null in a list of metadata
@@ -151,28 +124,62 @@ class Api:
             params["continue"] = token
 
     def create(self, resource: Resource) -> Resource | None:
-        """Create a resource and return it; None if one with its name exists."""
-        return self._call("POST", resource["kind"], body=resource, conflict=None)
+        """Create a resource and return it; None if one with its name exists.
 
-    def patch(self, kind: str, name: str, changes: Resource) -> Resource:
-        """Change fields of a resource and return it."""
-        changed: Resource = self._call("PATCH", kind, name, body=changes)
-        return changed
+        If the first response is lost, the next request finds the resource that the first has created.
+        """
+        kind, metadata, request = resource["kind"], resource["metadata"], uuid.uuid4().hex
+        annotations = metadata.get("annotations", {}) | {_REQUEST: request}
+        marked = resource | {"metadata": metadata | {"annotations": annotations}}
+        requests = 0
+
+        def send() -> Coroutine[Any, Any, Any]:
+            nonlocal requests
+            requests += 1
+            return self._requests.send("POST", kind, body=marked)
+
+        created: Resource | None = self._requests.run(send, "create", KINDS[kind][1], conflict=None)
+        if created is None and requests > 1:
+            found = self.get(kind, metadata["name"])
+            is_own = found is not None and annotations_of(found).get(_REQUEST) == request
+            return found if is_own else None
+        return created
+
+    def patch(
+        self, kind: str, name: str, changes: Resource, *, once: bool = False
+    ) -> Resource | None:
+        """Change fields of a resource and return it; None if it does not exist.
+
+        Also None if ``changes`` have another ``resourceVersion``. ``once``: do not wait for the API server.
+        """
+        instead = {"missing": None, "conflict": None}
+        return self._requests.call(
+            "PATCH", kind, name, request={"body": changes}, once=once, **instead
+        )
 
     def delete(
-        self, kind: str, name: str, *, uid: str | None = None, dependents_first: bool = False
-    ) -> None:
+        self,
+        kind: str,
+        name: str,
+        *,
+        uid: str | None = None,
+        version: str | None = None,
+        dependents_first: bool = False,
+    ) -> bool:
         """Delete a resource and what belongs to it, unless it does not exist.
 
-        With ``uid``, a later resource with the same name is not deleted. With ``dependents_first``, the
-        resource exists until its pods have ended.
+        With ``uid`` or ``version`` (``resourceVersion``), another resource with the same name or another
+        version is not deleted: then return False. With ``dependents_first``, the resource exists until its
+        pods have ended.
         """
         body: Resource = {"propagationPolicy": "Foreground" if dependents_first else "Background"}
-        instead: dict[str, Any] = {"missing": None}
-        if uid is not None:
-            body["preconditions"] = {"uid": uid}
-            instead["conflict"] = None
-        self._call("DELETE", kind, name, body=body, **instead)
+        asked = {"uid": uid, "resourceVersion": version}
+        instead: dict[str, Any] = {"missing": True}
+        if preconditions := {name: value for name, value in asked.items() if value is not None}:
+            body["preconditions"] = preconditions
+            instead["conflict"] = False
+        answer = self._requests.call("DELETE", kind, name, request={"body": body}, **instead)
+        return answer is not False
 
     def log(
         self,
@@ -188,7 +195,9 @@ class Api:
         """
         params = {"container": container, "tailLines": lines, "previous": previous or None}
         given = {name: str(value).lower() for name, value in params.items() if value is not None}
-        return self._guard(self._log(pod, given), "get", "pods/log", {"missing": ""})
+        return self._requests.run(
+            lambda: self._requests.log(pod, given), "get", "pods/log", missing=""
+        )
 
     def follow_logs(
         self, find: Callable[[], Mapping[str, str | None] | None]
@@ -198,11 +207,13 @@ class Api:
         ``find`` is called every second. It returns further pods with their containers, or None if there will
         be none.
         """
-        follower = LogFollower(self._follow)
+        follower = LogFollower(self._requests.follow_log)
         try:
             while (found := find()) is not None or follower.is_active:
                 self._loop.run(follower.add(found or {}))
-                yield from self._guard(follower.read(_FOLLOW_SECONDS), "get", "pods/log")
+                yield from self._requests.run(
+                    lambda: follower.read(_FOLLOW_SECONDS), "get", "pods/log"
+                )
         finally:
             self._loop.run(follower.stop())
 
@@ -212,205 +223,50 @@ class Api:
 
         Raises ClusterError if the port cannot be forwarded.
         """
-        self._guard(self._try_websocket(pod, port), "create", "pods/portforward")
-        try:
-            server = self._loop.run(
-                asyncio.start_server(
-                    lambda reader, writer: self._serve(reader, writer, pod, port),
-                    host="127.0.0.1",
-                    port=local_port,
-                )
-            )
-        except OSError as error:
-            raise ClusterError(
-                f"the port {local_port} of this machine cannot be used ({error_line(error)})",
-                hint="choose another one with --port",
-            ) from error
-        try:
-            yield server.sockets[0].getsockname()[1]
-        finally:
-            self._loop.call(server.close)
 
-    def _call(
-        self,
-        method: str,
-        kind: str,
-        name: str | None = None,
-        *,
-        body: Resource | None = None,
-        params: Mapping[str, Any] | None = None,
-        accept: str = _JSON,
-        **instead: Any,
-    ) -> Any:
-        """Send a request; ``missing``, ``conflict`` and ``expired`` are returned in place of an error."""
-        _, plural = KINDS[kind]
-        verb = _VERBS.get(method, "list" if name is None else "get")
-        return self._guard(
-            self._request(method, kind, name, body, params or {}, accept), verb, plural, instead
-        )
+        async def try_port() -> None:
+            async with self._requests.open_port(pod, port):
+                pass
 
-    async def _request(
-        self,
-        method: str,
-        kind: str,
-        name: str | None,
-        body: Resource | None,
-        params: Mapping[str, Any],
-        accept: str,
-    ) -> Any:
-        version, plural = KINDS[kind]
-        media_type = "merge-patch+json" if method == "PATCH" else "json"
-        async with self._api.call_api(
-            method,
-            version=version,
-            namespace=self._namespace,
-            url=plural if name is None else f"{plural}/{name}",
-            params=params,
-            content=None if body is None else json.dumps(body),
-            headers={"Content-Type": f"application/{media_type}", "Accept": accept},
-        ) as response:
-            return response.json()
+        self._requests.run(try_port, "create", "pods/portforward")
+        with listening(
+            self._loop,
+            lambda reader, writer: copy(self._requests.open_port(pod, port), reader, writer),
+            local_port,
+        ) as server:
+            yield port_of(server)
 
-    async def _log(self, pod: str, params: Mapping[str, str]) -> str:
-        async with self._api.call_api(
-            namespace=self._namespace, url=f"pods/{pod}/log", params=params
-        ) as response:
-            return response.text
+    @contextmanager
+    def link(self, pod: str) -> Iterator[tuple[int, SchedulerLink]]:
+        """Yield a port of this machine that leads to the scheduler in a pod, also after an outage.
 
-    async def _follow(self, pod: str, container: str | None, since: str) -> AsyncIterator[str]:
-        import kr8s
-
-        params = {
-            "follow": "true",
-            "timestamps": "true",
-            "container": container,
-            "sinceTime": since,
-        }
-        try:
-            async with self._api.call_api(
-                namespace=self._namespace,
-                url=f"pods/{pod}/log",
-                params={name: value for name, value in params.items() if value},
-                stream=True,
-                timeout=None,
-            ) as response:
-                async for line in response.aiter_lines():
-                    yield line
-        except kr8s.ServerError as error:
-            if error.response is None or error.response.status_code != 404:
-                raise  # else the pod was deleted since it was found
-
-    def _websocket(self, pod: str, port: int) -> AbstractAsyncContextManager[Any]:
-        return self._api.open_websocket(
-            namespace=self._namespace, url=f"pods/{pod}/portforward", params={"ports": str(port)}
-        )
-
-    async def _try_websocket(self, pod: str, port: int) -> None:
-        async with self._websocket(pod, port):
-            pass
-
-    async def _serve(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pod: str, port: int
-    ) -> None:
-        """Copy the bytes of a connection to a pod and back until one of them ends, then close both.
-
-        The client sees that its connection is closed, whatever has failed.
+        Raises ClusterError if the pod has no relay.
         """
-        with suppress(Exception, asyncio.CancelledError), closing(writer):
-            async with self._websocket(pod, port) as websocket, asyncio.TaskGroup() as both:
-                both.create_task(_send(reader, websocket))
-                both.create_task(_receive(websocket, writer))
-
-    async def _close(self) -> None:
-        session = self._api._session  # noqa: SLF001 - kr8s cannot close it
-        if session is not None:
-            await session.aclose()
-
-    def _guard(
-        self,
-        request: Coroutine[Any, Any, Result],
-        verb: str,
-        resource: str,
-        instead: Mapping[str, Any] | None = None,
-    ) -> Result:
-        """Run a request and convert its errors to ClusterError."""
-        import httpx
-        import httpx_ws
-        import kr8s
-
-        try:
-            return self._loop.run(request)
-        except kr8s.ServerError as error:
-            status = error.response.status_code if error.response is not None else 0
-            text = error_line(error)
-            for key, code in (("missing", 404), ("conflict", 409), ("expired", 410)):
-                if instead and key in instead and status == code and not _is_unknown_kind(text):
-                    return instead[key]
-            raise self._explain(status, text, verb, resource) from error
-        except httpx_ws.WebSocketUpgradeError as error:
-            status = error.response.status_code
-            raise self._explain(status, _message_of(error.response), verb, resource) from error
-        except (httpx.HTTPError, httpx_ws.HTTPXWSException, kr8s.APITimeoutError, OSError) as error:
-            raise ClusterError(
-                f"the API server of Kubernetes does not respond ({error_line(error)})",
-                where=self.server,
-                hint="check the network and `kubectl cluster-info`",
-            ) from error
-
-    def _explain(self, status: int, text: str, verb: str, resource: str) -> ClusterError:
-        """Return the error for a response of the API server."""
-        where, hint = f"namespace {self._namespace}", None
-        if status == 401:
-            what = f"the API server does not accept the credentials ({text})"
-            where, hint = self.server, "log in again, or renew the token of the kubeconfig"
-        elif status == 403 and "exceeded quota" in text:
-            what = f"the quota does not allow to {verb} {resource}: {text}"
-            hint = "ask for a larger ResourceQuota, or lower workers, cpu and memory"
-        elif status == 403:
-            what = f"no permission to {verb} {resource} ({text})"
-            hint = "bind the role tokenlake-user of k8s/base/roles.yaml to your account"
-        elif status == 404 and resource.startswith("dask") and _is_unknown_kind(text):
-            what = f"Dask's operator is not installed: the API server does not know {resource}"
-            where, hint = self.server, OPERATOR_HINT
-        elif status == 404 and f'namespaces "{self._namespace}" not found' in text:
-            what, hint = "the namespace does not exist", "create it: kubectl apply -k k8s/base"
-        else:
-            what = f"the API server refused to {verb} {resource} ({status}: {text})"
-        return ClusterError(what, where=where, hint=hint)
+        outage = Outage("the scheduler's pod", self._listener, server=self._outage)
+        link = SchedulerLink(pod, lambda: self._requests.open_port(pod, LINK_PORT), outage)
+        end = time.monotonic() + _RELAY_SECONDS
+        while not self._requests.run(link.has_relay, "create", "pods/portforward"):
+            if time.monotonic() > end:
+                raise ClusterError(
+                    f"the scheduler does not listen on port {LINK_PORT}: another version of Tokenlake "
+                    "has started it",
+                    where=f"pod {pod} in namespace {self._namespace}",
+                    hint="delete the cluster with `etl cluster down FILE`",
+                )
+            time.sleep(_PAUSE_SECONDS)
+        with listening(self._loop, link.serve) as link.server:
+            try:
+                yield port_of(link.server), link
+            finally:
+                self._loop.run(link.close())
 
 
-def _is_unknown_kind(text: str) -> bool:
-    """Return whether a response 404 is about the kind of a resource, not about its name."""
-    return "404" in text or "could not find the requested resource" in text
+def annotations_of(resource: Resource) -> Mapping[str, str]:
+    """Return the annotations of a resource."""
+    annotations: Mapping[str, str] = resource["metadata"].get("annotations") or {}
+    return annotations
 
 
-def _message_of(response: "httpx.Response") -> str:
-    """Return the message of a status of the API server."""
-    try:
-        return str(response.json()["message"])
-    except (ValueError, KeyError, RuntimeError):
-        return f"status {response.status_code}"
-
-
-async def _authenticate(api: "kr8s.asyncio.Api") -> None:
-    await api.auth
-
-
-async def _send(reader: asyncio.StreamReader, websocket: Any) -> None:
-    while data := await reader.read(1 << 18):
-        await websocket.send_bytes(b"\x00" + data)  # channel 0
-    raise EOFError  # which also ends the other direction
-
-
-async def _receive(websocket: Any, writer: asyncio.StreamWriter) -> None:
-    """Write what a pod sends; the first message of both channels is the port, channel 1 has errors."""
-    seen: set[int] = set()
-    while True:
-        message = await websocket.receive_bytes()
-        channel = message[0]
-        if channel in seen and channel == 1:
-            raise EOFError
-        if channel in seen:
-            writer.write(message[1:])
-            await writer.drain()
-        seen.add(channel)
+def is_deleted(resource: Resource) -> bool:
+    """Return whether a resource is being deleted."""
+    return "deletionTimestamp" in resource["metadata"]

@@ -1,12 +1,14 @@
 """What the commands do with a cluster file: start, show and delete the cluster; stop the driver; logs."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 from etl.compute.kubernetes.api import Api
 from etl.compute.kubernetes.cluster_file import SCHEME, ClusterFile
 from etl.compute.kubernetes.cluster_status import Status, read_status
+from etl.compute.kubernetes.cluster_use import ClusterUse
+from etl.compute.kubernetes.created_cluster import reporting_what_stays
 from etl.compute.kubernetes.dask_cluster import DASHBOARD_PORT, DaskCluster
 from etl.compute.kubernetes.driver_job import Driver, DriverStatus
 from etl.compute.kubernetes.pod_logs import LogQuery, PodLogs
@@ -33,7 +35,7 @@ def start(file: str, workers: int | None, listener: Listener) -> None:
     From the first worker that is ready, the cluster stays, whatever happens to the others.
     """
     settings = _load(file).with_workers(workers)
-    with _connect(settings) as api:
+    with _connect(settings, listener) as api:
         cluster = DaskCluster(api, settings, listener)
         existed = cluster.exists()
         sizes = settings.sizes(None)
@@ -43,20 +45,21 @@ def start(file: str, workers: int | None, listener: Listener) -> None:
             cluster.wait_for_workers(lambda pods: any(map(is_ready, pods)))
         except BaseException:
             if not existed:
-                with suppress(ClusterError):  # the first error matters more
+                with reporting_what_stays(cluster, file):
                     cluster.delete()
             raise
         cluster.follow_workers(sum(sizes.values()))
 
 
-def delete(file: str, listener: Listener) -> None:
+def delete(file: str, listener: Listener, *, force: bool = False) -> None:
     """Delete the cluster of a file, if it exists, and wait until everything is gone.
 
-    Raises ClusterError that names what is left if nothing ends any more.
+    Raises ClusterError that names what is left if nothing ends any more, or who uses the cluster, unless
+    ``force``.
     """
     settings = _load(file)
-    with _connect(settings) as api:
-        DaskCluster(api, settings, listener).delete()
+    with _connect(settings, listener) as api:
+        DaskCluster(api, settings, listener).delete(force=force)
 
 
 def state(file: str) -> ClusterState:
@@ -86,7 +89,7 @@ def start_driver(
     listener: Listener,
 ) -> str:
     """Start the driver of a recipe and return its name; see ``Driver.start``."""
-    with _connect(settings) as api:
+    with _connect(settings, listener) as api:
         cluster = DaskCluster(api, settings, listener)
         cluster.exists()  # raises if Dask's operator is not installed
         driver = Driver(api, settings, listener)
@@ -99,10 +102,10 @@ def stop_driver(file: str, listener: Listener) -> None:
     Raises ClusterError if no driver was submitted.
     """
     settings = _load(file)
-    with _connect(settings) as api:
+    with _connect(settings, listener) as api:
         Driver(api, settings, listener).stop()
         cluster = DaskCluster(api, settings, listener)
-        cluster.delete_if_of(driver_name(settings))
+        cluster.release(ClusterUse(api, settings.name, driver_name(settings)))
         if cluster.exists():
             listener.note(
                 f"cluster    {settings.name} stays, since the driver has not created it: "
@@ -132,5 +135,7 @@ def _load(file: str) -> ClusterFile:
     return ClusterFile.load(file.removeprefix(SCHEME))
 
 
-def _connect(settings: ClusterFile) -> AbstractContextManager[Api]:
-    return Api.connect(settings.namespace, settings.context)
+def _connect(
+    settings: ClusterFile, listener: Listener | None = None
+) -> AbstractContextManager[Api]:
+    return Api.connect(settings.namespace, settings.context, listener)

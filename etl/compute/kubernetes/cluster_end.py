@@ -20,15 +20,20 @@ Left = Mapping[str, Sequence[Resource]]
 """What is left of a cluster, by kind."""
 
 
-def delete_cluster(api: Api, settings: ClusterFile, listener: Listener) -> None:
+def delete_cluster(
+    api: Api, settings: ClusterFile, listener: Listener, *, version: str | None = None
+) -> bool:
     """Delete a cluster with all its workers, and wait until everything is gone.
 
-    Raises ClusterError that names what is left if nothing ends any more.
+    With ``version``, return False if the cluster has changed since: then it is not deleted. Raises
+    ClusterError that names what is left if nothing ends any more.
     """
+    if not api.delete("DaskCluster", settings.name, version=version):
+        return False
     _delete_groups(api, _groups(api, settings))
-    api.delete("DaskCluster", settings.name)
     await_end(api, settings, listener)
     listener.note(f"cluster    {settings.name} deleted")
+    return True
 
 
 def await_end(api: Api, settings: ClusterFile, listener: Listener) -> None:

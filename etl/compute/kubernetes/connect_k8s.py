@@ -2,9 +2,8 @@
 
 import os
 import time
-import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,9 +12,10 @@ from distributed.security import Security
 
 from etl.compute.cluster_request import ClusterRequest
 from etl.compute.kubernetes.api import Api
-from etl.compute.kubernetes.cluster_file import ClusterFile
+from etl.compute.kubernetes.cluster_file import SCHEME, ClusterFile
+from etl.compute.kubernetes.created_cluster import created_cluster
 from etl.compute.kubernetes.dask_cluster import DASHBOARD_PORT, SCHEDULER_PORT, DaskCluster
-from etl.compute.kubernetes.resources import RUN_VARIABLE
+from etl.compute.kubernetes.outage import MAX_SECONDS
 from etl.errors import ClusterError
 
 _TIMEOUT: Final = "15s"
@@ -39,15 +39,15 @@ class KubernetesClient(Client):
 
 @contextmanager
 def connect_to_kubernetes(address: str | None, request: ClusterRequest) -> Iterator[Client]:
-    """Connect to the cluster of a file; create it if it does not exist, and then delete it at the end.
+    """Connect to the cluster of a file; create it if it does not exist; see `created_cluster`.
 
     Raises ClusterError if the file is invalid, or with the reason why the cluster cannot be used.
     """
     settings = ClusterFile.requested(address, request).with_workers(request.workers)
-    sizes = settings.sizes(request.planned_bytes)
+    sizes, file = settings.sizes(request.planned_bytes), str(address).removeprefix(SCHEME)
     with (
-        Api.connect(settings.namespace, settings.context) as api,
-        created_cluster(DaskCluster(api, settings, request.listener), sizes) as cluster,
+        Api.connect(settings.namespace, settings.context, request.listener) as api,
+        created_cluster(api, cluster := DaskCluster(api, settings, request.listener), sizes, file),
     ):
         pod = cluster.wait_for_scheduler()
         security = request.security or cluster.security()
@@ -59,20 +59,6 @@ def connect_to_kubernetes(address: str | None, request: ClusterRequest) -> Itera
             client.tokenlake_dashboard = dashboard
             cluster.wait_for_workers(lambda _pods: bool(_names(client)))
             yield client
-
-
-@contextmanager
-def created_cluster(cluster: DaskCluster, sizes: Mapping[str, int]) -> Iterator[DaskCluster]:
-    """Create a cluster unless it exists; delete it at the end if this run or its driver created it."""
-    run = os.environ.get(RUN_VARIABLE) or uuid.uuid4().hex
-    try:
-        cluster.create(sizes, run=run)
-        yield cluster
-    except BaseException:
-        with suppress(ClusterError):  # the first error matters more
-            cluster.delete_if_of(run)
-        raise
-    cluster.delete_if_of(run)
 
 
 @contextmanager
@@ -105,11 +91,13 @@ def _addresses(api: Api, settings: ClusterFile, pod: str) -> Iterator[tuple[str,
         host = f"{settings.name}-scheduler.{settings.namespace}"
         yield f"tls://{host}:{SCHEDULER_PORT}", f"http://{host}:{DASHBOARD_PORT}/status"
         return
-    with (
-        api.forward(pod, SCHEDULER_PORT) as scheduler,
-        api.forward(pod, DASHBOARD_PORT) as dashboard,
-    ):
-        yield f"tls://127.0.0.1:{scheduler}", f"http://127.0.0.1:{dashboard}/status"
+    with api.link(pod) as (scheduler, link), api.forward(pod, DASHBOARD_PORT) as dashboard:
+        try:
+            yield f"tls://127.0.0.1:{scheduler}", f"http://127.0.0.1:{dashboard}/status"
+        except Exception as error:
+            if link.error is not None:
+                raise link.error from error
+            raise
 
 
 @contextmanager
@@ -122,5 +110,8 @@ def _connect(address: str, security: Security) -> Iterator[KubernetesClient]:
             where=address,
             hint="if its certificates have changed, delete the cluster with `etl cluster down FILE`",
         ) from error
+    client.rpc.timeout = (
+        2 * MAX_SECONDS
+    )  # a connection that is made while the link is lost waits for it
     with client:
         yield client

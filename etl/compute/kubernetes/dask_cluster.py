@@ -11,12 +11,20 @@ from distributed.security import Security
 
 from etl.compute import certificates
 from etl.compute.kubernetes import resources
-from etl.compute.kubernetes.api import OPERATOR_HINT, Api
+from etl.compute.kubernetes.api import Api, is_deleted
+from etl.compute.kubernetes.api_failure import OPERATOR_HINT
 from etl.compute.kubernetes.cluster_end import await_end, delete_cluster
 from etl.compute.kubernetes.cluster_file import ClusterFile
-from etl.compute.kubernetes.cluster_status import image_of, names_of, run_of
+from etl.compute.kubernetes.cluster_status import image_of, names_of
+from etl.compute.kubernetes.cluster_use import ClusterUse
 from etl.compute.kubernetes.pod_problems import PodProblem, is_ready, read_problems, state_of
 from etl.compute.kubernetes.resources import Resource
+from etl.compute.kubernetes.shared_cluster import (
+    delete_unused,
+    join_cluster,
+    list_abandoned,
+    release_cluster,
+)
 from etl.compute.kubernetes.waiting import Waiting
 from etl.compute.listener import Listener
 from etl.errors import ClusterError
@@ -30,9 +38,10 @@ _START_SECONDS: Final = (
     900.0  # a cluster autoscaler adds nodes in minutes, unless none are available
 )
 _LOG_LINES: Final = 5
+_ATTEMPTS: Final = 3  # to create or join a cluster that others create and delete
 
 NEEDS: Final = {
-    "daskclusters": "get create delete",
+    "daskclusters": "get list create patch delete",
     "daskworkergroups": "get list create patch delete",
     "deployments": "list",
     "replicasets": "list",
@@ -51,9 +60,9 @@ class DaskCluster:
     def __init__(self, api: Api, settings: ClusterFile, listener: Listener) -> None:
         self._api = api
         self._settings = settings
-        self._listener = listener
-        self._name = settings.name
-        self._where = f"cluster {settings.name} in namespace {settings.namespace}"
+        self.listener = listener
+        self.name = settings.name
+        self.where = f"cluster {settings.name} in namespace {settings.namespace}"
         self._created = ""  # when, by the clock of the API server
 
     def exists(self) -> bool:
@@ -64,37 +73,48 @@ class DaskCluster:
         """Raise ClusterError if this account lacks a permission that a run needs."""
         self._api.require(NEEDS | ({} if _has_certificates() else _NEEDS_OUTSIDE))
 
-    def create(self, sizes: Mapping[str, int], *, run: str | None = None) -> None:
-        """Create the cluster, or add workers to an existing cluster; ``run`` is the run that will delete it.
+    def create(self, sizes: Mapping[str, int], *, use: ClusterUse | None = None) -> None:
+        """Create the cluster, or add workers to an existing cluster.
 
-        Workers are never removed: Dask's operator would choose workers of any group.
+        ``use`` is of the run for which it is created; without a run, it stays until it is deleted. Workers
+        are never removed: Dask's operator would choose workers of any group.
         """
         self.require_permissions()
-        # Of an earlier cluster, the operator would count what is being deleted.
-        await_end(self._api, self._settings, self._listener)
-        created = None if self.exists() else self._create(sizes["default"], run)
-        found = created or self._find()
-        if found is None or "deletionTimestamp" in found["metadata"]:
-            raise ClusterError("the cluster is being deleted", where=self._where, hint="run again")
+        for line in list_abandoned(self._api, self._settings):
+            self.listener.warning(line)
+        found = self._create_or_join(sizes["default"], use)
         self._created = found["metadata"]["creationTimestamp"]
-        if created is None:
-            self._listener.note(
-                f"cluster    {self._name} is up in namespace {self._settings.namespace}"
-            )
         if (image := image_of(found)) != self._settings.image:
-            self._listener.warning(f"the cluster runs {image}, not {self._settings.image}")
+            self.listener.warning(f"the cluster runs {image}, not {self._settings.image}")
         self._add_workers("default", sizes["default"])
         for group in sizes:
             if group != "default":
                 self.add_group(group, sizes[group])
 
-    def _create(self, workers: int, run: str | None) -> Resource | None:
+    def _create_or_join(self, workers: int, use: ClusterUse | None) -> Resource:
+        """Create the cluster, or use the existing one; another program may do the same, or delete it."""
+        for _ in range(_ATTEMPTS):
+            # Of an earlier cluster, the operator would count what is being deleted.
+            await_end(self._api, self._settings, self.listener)
+            found = self._find()
+            if found is None:
+                found = self._create(workers, use)
+            elif not is_deleted(found):
+                found = join_cluster(self._api, self._settings, self.listener, found, use)
+            if found is not None and not is_deleted(found):
+                return found
+        raise ClusterError("the cluster is being deleted", where=self.where, hint="run again")
+
+    def _create(self, workers: int, use: ClusterUse | None) -> Resource | None:
         """Create the cluster with its certificates; None if another program just did."""
         self.ensure_certificates()
-        created = self._api.create(resources.dask_cluster(self._settings, workers, run=run))
+        resource = resources.dask_cluster(self._settings, workers)
+        if use is not None:
+            resource = use.mark(resource)
+        created = self._api.create(resource)
         if created is not None:
-            self._listener.note(
-                f"cluster    {self._name} created in namespace {self._settings.namespace}"
+            self.listener.note(
+                f"cluster    {self.name} created in namespace {self._settings.namespace}"
             )
         return created
 
@@ -106,17 +126,17 @@ class DaskCluster:
 
     def is_of_spot(self, worker: str) -> bool:
         """Return whether a worker is of the spot group, by its name."""
-        return worker.startswith(f"{self._name}-spot-worker-")
+        return worker.startswith(f"{self.name}-spot-worker-")
 
     def remove_group(self, group: str) -> None:
         """Delete a group with all its workers."""
-        self._api.delete("DaskWorkerGroup", f"{self._name}-{group}")
+        self._api.delete("DaskWorkerGroup", f"{self.name}-{group}")
 
     def _add_workers(self, group: str, workers: int) -> None:
-        name = f"{self._name}-{group}"
+        name = f"{self.name}-{group}"
         found = self._api.get("DaskWorkerGroup", name)
         if found is not None and found["spec"]["worker"]["replicas"] < workers:
-            self._listener.note(f"workers    {name}: {workers}")
+            self.listener.note(f"workers    {name}: {workers}")
             self._api.patch("DaskWorkerGroup", name, {"spec": {"worker": {"replicas": workers}}})
 
     def wait_for_scheduler(self) -> str:
@@ -124,7 +144,7 @@ class DaskCluster:
 
         Raises ClusterError with the reason if it cannot start.
         """
-        waiting = Waiting(self._listener)
+        waiting = Waiting(self.listener)
         while True:
             pods = self._pods(component="scheduler")
             for pod in pods:
@@ -134,7 +154,7 @@ class DaskCluster:
             if not pods and waiting.seconds > _OPERATOR_SECONDS and not self._is_seen_by_operator():
                 raise ClusterError(
                     "Dask's operator does not react to the new cluster",
-                    where=self._where,
+                    where=self.where,
                     hint="check its pod: kubectl get pods --all-namespaces | grep dask-operator; "
                     + OPERATOR_HINT,
                 )
@@ -147,7 +167,7 @@ class DaskCluster:
 
         Raises ClusterError with the reason if no worker can start.
         """
-        waiting = Waiting(self._listener)
+        waiting = Waiting(self.listener)
         while not has_worker(pods := self._pods(component="worker")):
             note = self._check("worker", pods, waiting.seconds)
             waiting.report(f"workers {_states(pods)}", note)
@@ -155,7 +175,7 @@ class DaskCluster:
 
     def follow_workers(self, wanted: int) -> None:
         """Report the start of workers until all are ready, or until the others cannot start."""
-        waiting = Waiting(self._listener)
+        waiting = Waiting(self.listener)
         most, changed = 0, 0.0
         while True:
             pods = self._pods(component="worker")
@@ -166,9 +186,9 @@ class DaskCluster:
             idle = waiting.seconds - changed
             is_over = idle > _START_SECONDS or (idle > _FATAL_SECONDS and _is_over(pods, problems))
             if ready >= wanted or is_over:
-                self._listener.note(f"workers    {ready:,} of {wanted:,} ready")
+                self.listener.note(f"workers    {ready:,} of {wanted:,} ready")
                 for problem in problems:
-                    self._listener.warning(f"{problem.what}; {problem.hint}")
+                    self.listener.warning(f"{problem.what}; {problem.hint}")
                 return
             waiting.report(
                 f"workers {ready:,} of {wanted:,} ready ({_states(pods)})", _first(problems)
@@ -188,7 +208,7 @@ class DaskCluster:
             raise ClusterError(
                 f"the cluster did not start within {_START_SECONDS / 60:.0f} minutes"
                 + (f": {note}" if note else ""),
-                where=self._where,
+                where=self.where,
                 hint=problems[0].hint if problems else "see `kubectl describe pods`",
             )
         return _first(problems)
@@ -206,20 +226,22 @@ class DaskCluster:
             log = self._api.log(problem.crashed, lines=_LOG_LINES, previous=True)
             lines = [line.strip() for line in log.splitlines() if line.strip()]
             what += f"; its last lines: {' | '.join(lines)}"
-        return ClusterError(what, where=self._where, hint=problem.hint)
+        return ClusterError(what, where=self.where, hint=problem.hint)
 
-    def delete_if_of(self, run: str) -> None:
-        """Delete the cluster if a run has created it."""
-        found = self._find()
-        if found is not None and run_of(found) == run:
-            self.delete()
+    def release(self, use: ClusterUse) -> None:
+        """End the use of a run; delete the cluster if a run has created it and no other run uses it."""
+        release_cluster(self._api, self._settings, self.listener, use)
 
-    def delete(self) -> None:
+    def delete(self, *, force: bool = False) -> None:
         """Delete the cluster with all its workers, and wait until everything is gone.
 
-        Raises ClusterError that names what is left if nothing ends any more.
+        Raises ClusterError that names what is left if nothing ends any more, or who uses the cluster, unless
+        ``force``.
         """
-        delete_cluster(self._api, self._settings, self._listener)
+        if force:
+            delete_cluster(self._api, self._settings, self.listener)
+        else:
+            delete_unused(self._api, self._settings, self.listener)
 
     def security(self) -> Security:
         """Return the TLS settings of a client, with the certificates of this pod or of the Secret."""
@@ -231,7 +253,7 @@ class DaskCluster:
         if missing := [name for name in names if name not in data]:
             raise ClusterError(
                 f"the Secret {resources.TLS_SECRET} has no {missing[0]}",
-                where=self._where,
+                where=self.where,
                 hint="delete the Secret and the cluster: the next start creates both again",
             )
         authority, client = (base64.b64decode(data[name]).decode() for name in names)
@@ -246,10 +268,10 @@ class DaskCluster:
         with tempfile.TemporaryDirectory(prefix="tokenlake-tls-") as folder:
             certificates.make_certificates(folder)
             self._api.create(resources.tls_secret(self._settings, Path(folder)))
-        self._listener.note(f"secret     {resources.TLS_SECRET} created")
+        self.listener.note(f"secret     {resources.TLS_SECRET} created")
 
     def _find(self) -> Resource | None:
-        return self._api.get("DaskCluster", self._name)
+        return self._api.get("DaskCluster", self.name)
 
     def _is_seen_by_operator(self) -> bool:
         found = self._find()

@@ -93,7 +93,7 @@ class Driver:
         try:
             self._api.create(resources.owned_by(recipe, created))
             prepare()
-            self._api.patch("Job", self._name, _confirmation(uid))
+            self._confirm(uid)
         except BaseException:
             with suppress(ClusterError):  # the first error matters more
                 self._api.delete("Job", self._name, uid=uid)
@@ -115,11 +115,12 @@ class Driver:
     def _create(self, job: Resource) -> Resource:
         created = self._api.create(job)
         if created is None:
-            created = self.find()
-            # It is this one if the response to an earlier attempt was lost.
-            if created is None or _recipe_of(created) != _recipe_of(job):
-                raise self._running()
+            raise self._running()
         return created
+
+    def _confirm(self, uid: str) -> None:
+        if self._api.patch("Job", self._name, _confirmation(uid)) is None:
+            raise self._running()
 
     def stop(self) -> None:
         """Delete the Job of a running driver, and wait until its pod has ended.
@@ -233,12 +234,6 @@ def _exit_code(pod: Resource) -> int | None:
 
 def _owners(resource: Resource) -> list[str]:
     return [owner["uid"] for owner in resource["metadata"].get("ownerReferences", [])]
-
-
-def _recipe_of(job: Resource) -> list[str]:
-    """Return the ConfigMaps that the pod of a Job mounts."""
-    volumes = job["spec"]["template"]["spec"]["volumes"]
-    return [volume["configMap"]["name"] for volume in volumes if "configMap" in volume]
 
 
 def _confirmation(uid: str) -> Resource:

@@ -7,8 +7,6 @@ from contextlib import suppress
 from typing import Final
 
 _MAX_LINES: Final = 10_000  # that wait to be read
-_MAX_FAILURES: Final = 60  # without a new line
-_RETRY_SECONDS: Final = 1.0
 _TIME: Final = re.compile(r"(\S{19})(?:\.(\d+))?\S*")
 Line = tuple[str, str]
 """A line after the name of its pod."""
@@ -22,7 +20,8 @@ class LogFollower:
     def __init__(self, open_log: OpenLog) -> None:
         self._open_log = open_log
         self._lines: asyncio.Queue[Line] = asyncio.Queue(_MAX_LINES)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], tuple[str, str | None]] = {}
+        self._last: dict[str, str] = {}  # when the last line of each pod was printed
 
     @property
     def is_active(self) -> bool:
@@ -32,39 +31,32 @@ class LogFollower:
     async def add(self, pods: Mapping[str, str | None]) -> None:
         """Follow further pods, each with its container."""
         for pod, container in pods.items():
-            self._tasks.add(asyncio.create_task(self._follow(pod, container)))
+            self._start(pod, container)
+
+    def _start(self, pod: str, container: str | None) -> None:
+        task = asyncio.create_task(self._follow(pod, container))
+        self._tasks[task] = pod, container
 
     async def _follow(self, pod: str, container: str | None) -> None:
         """Read a log to its end; after an outage, continue after the last line that was read."""
-        import httpx
-        import kr8s
-
-        last, failures = "", 0
-        while True:
-            since = last
-            try:
-                async for text in self._open_log(pod, container, since):
-                    time, _, line = text.partition(" ")
-                    if not since or _order(time) > _order(since):
-                        last, failures = time, 0
-                        await self._lines.put((pod, line))
-                return
-            except (httpx.HTTPError, kr8s.ServerError, kr8s.APITimeoutError, OSError) as error:
-                response = getattr(error, "response", None)
-                is_refused = response is not None and response.status_code < 500
-                if is_refused or failures == _MAX_FAILURES:
-                    raise
-            failures += 1
-            await asyncio.sleep(_RETRY_SECONDS)
+        since = self._last.get(pod, "")
+        async for text in self._open_log(pod, container, since):
+            time, _, line = text.partition(" ")
+            if not since or _order(time) > _order(since):
+                self._last[pod] = time
+                await self._lines.put((pod, line))
 
     async def read(self, seconds: float) -> list[Line]:
         """Return the lines that have arrived, or those that arrive next within a time.
 
-        Raises the error of a log that cannot be read, also when it is called again.
+        Raises the error of a log that could not be read, after its lines were returned; the next call
+        continues it.
         """
         for task in [task for task in self._tasks if task.done()]:
+            log = self._tasks.pop(task)
+            if task.exception() is not None:
+                self._start(*log)
             task.result()
-            self._tasks.discard(task)
         lines: list[Line] = []
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):

@@ -21,7 +21,7 @@ Resource = dict[str, Any]
 TLS_SECRET: Final = "tokenlake-tls"  # noqa: S105 - a name
 TLS_FOLDER: Final = "/etc/tokenlake/tls"
 RUN: Final = "tokenlake/run"
-"""The annotation of a cluster that a run has created, and deletes at its end: the run."""
+"""The annotation of a cluster that a run has created, and whose last user deletes it: the run."""
 RUN_VARIABLE: Final = "TOKENLAKE_RUN"
 """The environment variable that names the run of a driver, which may be started several times."""
 RECIPE_FOLDER: Final = "/recipe"
@@ -38,12 +38,10 @@ def cluster_labels(settings: ClusterFile, **components: str) -> dict[str, str]:
     }
 
 
-def dask_cluster(settings: ClusterFile, workers: int, *, run: str | None = None) -> Resource:
-    """Return the DaskCluster with its on-demand workers; ``run`` is the run that will delete it."""
+def dask_cluster(settings: ClusterFile, workers: int) -> Resource:
+    """Return the DaskCluster with its on-demand workers."""
     (cluster,) = _manifests("dask.yaml", "DaskCluster")
     _name(cluster, settings, settings.name)
-    if run is not None:
-        cluster["metadata"]["annotations"][RUN] = run
     spec = cluster["spec"]
     spec["idleTimeout"] = settings.idle_timeout
     spec["scheduler"]["spec"]["containers"][0]["image"] = settings.image

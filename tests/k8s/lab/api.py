@@ -52,7 +52,18 @@ class Api:
     async def request(
         self, method: str, path: str, body: Json | None = None, *, content: str = "application/json"
     ) -> Json:
-        """Send a request and return the response; raise ApiError if it is refused."""
+        """Send a request and return the response; raise ApiError if it is refused.
+
+        It is sent again while the API server does not respond, which tests kill.
+        """
+        while True:
+            try:
+                return await self._request(method, path, body, content)
+            except (aiohttp.ClientConnectionError, TimeoutError) as error:
+                _LOG.warning("%s %s: %r", method, path, error)
+                await asyncio.sleep(0.3)
+
+    async def _request(self, method: str, path: str, body: Json | None, content: str) -> Json:
         data = None if body is None else json.dumps(body)
         headers = {"Content-Type": content}
         async with self._session.request(

@@ -42,6 +42,7 @@ class ControlPlane:
     services: str
     port: int = field(default_factory=lambda: free_ports(1)[0])
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    etcd_port: int = 0
 
     @property
     def url(self) -> str:
@@ -59,9 +60,9 @@ class ControlPlane:
     def start(self) -> None:
         """Start all programs; return when the API server is ready."""
         make_certificates(self.folder / "certificates")
-        etcd, peers, manager, scheduler = free_ports(4)
-        self._start_etcd(f"http://127.0.0.1:{etcd}", f"http://127.0.0.1:{peers}")
-        self._start_api_server(f"http://127.0.0.1:{etcd}")
+        self.etcd_port, peers, manager, scheduler = free_ports(4)
+        self._start_etcd(f"http://127.0.0.1:{self.etcd_port}", f"http://127.0.0.1:{peers}")
+        self._start_api_server(f"http://127.0.0.1:{self.etcd_port}")
         self._wait_until_ready()
         config = self.kubeconfig("admin", ADMIN_TOKEN)
         common = (f"--kubeconfig={config}", "--leader-elect=false", "--port=0")
@@ -75,6 +76,22 @@ class ControlPlane:
             "--controllers=*,-nodeipam",
         )
         self._spawn("kube-scheduler", *common, *local, f"--secure-port={scheduler}")
+
+    @contextmanager
+    def without_api_server(self) -> Iterator[None]:
+        """Kill the API server, and start it again at the end."""
+        self.processes["kube-apiserver"].kill()
+        self.processes["kube-apiserver"].wait()
+        yield
+        self._start_api_server(f"http://127.0.0.1:{self.etcd_port}")
+        self._wait_until_ready()
+
+    @contextmanager
+    def with_silent_api_server(self) -> Iterator[None]:
+        """Suspend the API server: connections to it stay open, and nothing is answered."""
+        self.processes["kube-apiserver"].send_signal(signal.SIGSTOP)
+        yield
+        self.processes["kube-apiserver"].send_signal(signal.SIGCONT)
 
     def _start_etcd(self, clients: str, peers: str) -> None:
         self._spawn(
@@ -129,7 +146,7 @@ class ControlPlane:
     def _spawn(self, name: str, *arguments: str) -> None:
         """Start a program that is killed when this process ends."""
         program = Path(os.environ["KUBEBUILDER_ASSETS"]) / name
-        with (self.folder / f"{name}.log").open("wb") as log:
+        with (self.folder / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "KILL", program, *arguments],
                 cwd=self.folder,
