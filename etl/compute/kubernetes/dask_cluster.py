@@ -264,9 +264,12 @@ class DaskCluster:
         )
 
     def security(self) -> Security:
-        """Return the TLS settings of a client, with the certificates of this pod or of the Secret."""
+        """Return the TLS settings of a client, with the certificates of this pod or of the Secret.
+
+        Raises ClusterError if there are none, or if they have expired.
+        """
         if _has_certificates():
-            return certificates.tls_settings(resources.TLS_FOLDER)
+            return certificates.tls_settings(resources.TLS_FOLDER, ("client",))
         secret = self._api.get("Secret", resources.TLS_SECRET)
         names = (certificates.AUTHORITY, "client.pem")
         data = {} if secret is None else secret.get("data", {})
@@ -277,13 +280,20 @@ class DaskCluster:
                 hint="delete the Secret and the cluster: the next start creates both again",
             )
         authority, client = (base64.b64decode(data[name]).decode() for name in names)
-        return certificates.client_settings(authority, client)
+        where = f"Secret {resources.TLS_SECRET} in namespace {self._settings.namespace}"
+        return certificates.client_settings(authority, client, where=where)
+
+    def has_certificates(self) -> bool:
+        """Return whether the Secret of the certificates exists or is mounted here."""
+        return _has_certificates() or self._api.get("Secret", resources.TLS_SECRET) is not None
 
     def ensure_certificates(self) -> None:
-        """Create the Secret of the certificates, unless it exists or is mounted here."""
-        if _has_certificates():
-            return
-        if self._api.get("Secret", resources.TLS_SECRET) is not None:
+        """Create the Secret of the certificates, unless it exists or is mounted here.
+
+        Raises ClusterError if the certificates have expired.
+        """
+        if self.has_certificates():
+            self.security()
             return
         with tempfile.TemporaryDirectory(prefix="tokenlake-tls-") as folder:
             certificates.make_certificates(folder)
