@@ -63,7 +63,7 @@ class ClusterFile(ClusterSettings):
     """Workers on nodes with more memory, for shuffles."""
     idle_timeout: int = Field(1800, ge=60)
     """The seconds without work after which the operator deletes the cluster."""
-    environment: dict[str, str] = Field(default_factory=dict)
+    environment: dict[str, str] = Field({})
     """Variables of the driver and the workers: of Tokenlake (TOKENLAKE_...), of regions, endpoints and
     threads. Credentials are in the Secret `tokenlake-s3`, other variables in the ConfigMap
     `tokenlake-settings`."""
@@ -87,11 +87,17 @@ class ClusterFile(ClusterSettings):
             raise ValueError("workers and spot.workers cannot both be auto: set one to a number")
         return self
 
+    def auto_group(self) -> str | None:
+        """Return the group that has as many workers as its input needs; None if all sizes are fixed."""
+        if self.workers == "auto":
+            return "default"
+        return "spot" if self.spot is not None and self.spot.workers == "auto" else None
+
     def with_workers(self, workers: int | Literal["auto"] | None) -> Self:
         """Return the settings with another size of the group that is `auto`, or of the on-demand one."""
         if workers is None:
             return self
-        if self.spot is not None and self.spot.workers == "auto":
+        if self.spot is not None and self.auto_group() == "spot":
             spot = self.spot.model_copy(update={"workers": workers})
             return self.model_copy(update={"spot": spot})
         return self.model_copy(update={"workers": workers})

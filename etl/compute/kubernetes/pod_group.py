@@ -151,7 +151,7 @@ class PodGroup(Settings):
 
 
 class WorkerGroup(PodGroup):
-    """A group of workers besides the on-demand ones."""
+    """A group of workers besides the on-demand ones: a group of pods with a size."""
 
     workers: Workers
-    """The number of workers; for ``spot``, also `auto`."""
+    """The number of workers; `auto` is for `spot` only."""
