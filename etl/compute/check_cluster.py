@@ -9,6 +9,7 @@ from etl.compute.kubernetes.api import Api
 from etl.compute.kubernetes.cluster_file import ClusterFile
 from etl.compute.kubernetes.connect_k8s import connect_to_kubernetes
 from etl.compute.kubernetes.dask_cluster import DaskCluster
+from etl.compute.kubernetes.tls_secret import TlsSecret
 from etl.compute.listener import Listener
 from etl.compute.slurm import SlurmFile, connect_to_slurm, require_sbatch
 from etl.compute.worker_versions import WorkerVersions
@@ -44,8 +45,8 @@ def check_certificates(address: str | None, tls: str | None) -> datetime | None:
         return None
     settings = ClusterFile.requested(address, ClusterRequest())
     with Api.connect(settings.namespace, settings.context) as api:
-        cluster = DaskCluster(api, settings, Listener())
-        return expires_at(cluster.security()) if cluster.has_certificates() else None
+        secret = TlsSecret(api, settings)
+        return expires_at(secret.security()) if secret.exists() else None
 
 
 def _check_kubernetes(settings: ClusterFile) -> str:

@@ -137,7 +137,7 @@ def _model_of(name: str, model: type[BaseModel]) -> type[BaseModel] | None:
 
 
 def _types_in(annotation: Any) -> Iterator[Any]:
-    """Yield an annotation and the types in it, such as those of the items of a list."""
+    """Yield an annotation and the types in it, such as the type of a list's items."""
     yield annotation
     for each in get_args(annotation):
         yield from _types_in(each)

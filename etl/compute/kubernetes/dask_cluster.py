@@ -1,18 +1,14 @@
 """`DaskCluster`: create the cluster of a file, wait until it works or say why it does not, and delete it."""
 
-import base64
 import re
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from distributed.security import Security
 
-from etl.compute import certificates
 from etl.compute.kubernetes import resources
 from etl.compute.kubernetes.api import OPERATOR_HINT, Api
 from etl.compute.kubernetes.cluster_file import ClusterFile
@@ -24,6 +20,7 @@ from etl.compute.kubernetes.pod_problems import (
     state_of,
 )
 from etl.compute.kubernetes.resources import Resource
+from etl.compute.kubernetes.tls_secret import TlsSecret
 from etl.compute.listener import Listener
 from etl.errors import ClusterError
 from etl.plural import many
@@ -69,6 +66,7 @@ class DaskCluster:
         self._api = api
         self._settings = settings
         self._listener = listener
+        self._tls = TlsSecret(api, settings)
         self._name = settings.name
         self._where = f"cluster {settings.name} in namespace {settings.namespace}"
         self._names = re.compile(rf"{settings.name}(-(scheduler|default|spot|high-memory)(-.*)?)?")
@@ -81,7 +79,7 @@ class DaskCluster:
 
     def require_permissions(self) -> None:
         """Raise ClusterError if this account lacks a permission that a run needs."""
-        self._api.require(_NEEDS | ({} if _has_certificates() else _NEEDS_OUTSIDE))
+        self._api.require(_NEEDS | ({} if self._tls.is_mounted() else _NEEDS_OUTSIDE))
 
     def create(self, sizes: Mapping[str, int], *, run: str | None = None) -> None:
         """Create the cluster, or add workers to an existing cluster; ``run`` is the run that will delete it.
@@ -264,41 +262,12 @@ class DaskCluster:
         )
 
     def security(self) -> Security:
-        """Return the TLS settings of a client, with the certificates of this pod or of the Secret.
-
-        Raises ClusterError if there are none, or if they have expired.
-        """
-        if _has_certificates():
-            return certificates.tls_settings(resources.TLS_FOLDER, ("client",))
-        secret = self._api.get("Secret", resources.TLS_SECRET)
-        names = (certificates.AUTHORITY, "client.pem")
-        data = {} if secret is None else secret.get("data", {})
-        if missing := [name for name in names if name not in data]:
-            raise ClusterError(
-                f"the Secret {resources.TLS_SECRET} has no {missing[0]}",
-                where=self._where,
-                hint="delete the Secret and the cluster: the next start creates both again",
-            )
-        authority, client = (base64.b64decode(data[name]).decode() for name in names)
-        where = f"Secret {resources.TLS_SECRET} in namespace {self._settings.namespace}"
-        return certificates.client_settings(authority, client, where=where)
-
-    def has_certificates(self) -> bool:
-        """Return whether the Secret of the certificates exists or is mounted here."""
-        return _has_certificates() or self._api.get("Secret", resources.TLS_SECRET) is not None
+        """Return the TLS settings of a client; raise ClusterError if there are none, or expired ones."""
+        return self._tls.security()
 
     def ensure_certificates(self) -> None:
-        """Create the Secret of the certificates, unless it exists or is mounted here.
-
-        Raises ClusterError if the certificates have expired.
-        """
-        if self.has_certificates():
-            self.security()
-            return
-        with tempfile.TemporaryDirectory(prefix="tokenlake-tls-") as folder:
-            certificates.make_certificates(folder)
-            self._api.create(resources.tls_secret(self._settings, Path(folder)))
-        self._listener.note(f"secret     {resources.TLS_SECRET} created")
+        """Create the certificates, unless they exist; raise ClusterError if these have expired."""
+        self._tls.ensure(self._listener)
 
     def _find(self) -> Resource | None:
         return self._api.get("DaskCluster", self._name)
@@ -324,11 +293,6 @@ class _Waiting:
         if text != last or seconds - reported >= 10:
             self._last = text, seconds
             self._listener.note(f"waiting    {what} {text} ({seconds:.0f}s)")
-
-
-def _has_certificates() -> bool:
-    """Return whether the certificates are mounted, as in the pod of a driver."""
-    return (Path(resources.TLS_FOLDER) / certificates.AUTHORITY).is_file()
 
 
 def _image_of(cluster: Resource) -> str:
