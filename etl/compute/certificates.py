@@ -103,7 +103,8 @@ def client_settings(authority: str, client: str, *, where: str) -> "Security":
 def expires_at(security: "Security") -> datetime | None:
     """Return when the first certificate of TLS settings expires.
 
-    None if they have no certificates, or if the library ``cryptography`` is not installed.
+    None if they have no certificates, or if the library ``cryptography`` is not installed. Dask's
+    configuration may name the files of roles that run elsewhere: files that do not exist do not count.
     """
     try:
         from cryptography import x509
@@ -111,9 +112,9 @@ def expires_at(security: "Security") -> datetime | None:
         return None
     names = ("tls_ca_file", *(f"tls_{role}_cert" for role in ROLES))
     values = {getattr(security, name) for name in names}
-    contents = (
-        value.encode() if "\n" in value else Path(value).read_bytes() for value in values if value
-    )
+    contents = [value.encode() for value in values if value and "\n" in value]
+    paths = (Path(value) for value in values if value and "\n" not in value)
+    contents += [path.read_bytes() for path in paths if path.is_file()]
     certificates = (each for pem in contents for each in x509.load_pem_x509_certificates(pem))
     return min((each.not_valid_after_utc for each in certificates), default=None)
 

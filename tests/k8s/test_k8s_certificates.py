@@ -3,10 +3,12 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import dask
 import pytest
+import yaml
 
 import etl
-from etl.compute.certificates import make_certificates
+from etl.compute.certificates import ROLES, make_certificates
 from etl.compute.cluster import Cluster
 from etl.compute.kubernetes import dask_cluster, resources
 from etl.compute.kubernetes.cluster_file import ClusterFile
@@ -15,6 +17,7 @@ from etl.job.doctor import Unusable
 from tests.helpers.kubernetes_api import KubernetesApi, kubernetes_api
 from tests.helpers.kubernetes_operator import operator
 from tests.helpers.listeners import Recorder
+from tests.helpers.manifests import ROOT
 
 pytest.importorskip("kr8s", reason="it is in the extra k8s")
 
@@ -68,7 +71,7 @@ def test_expired_certificates_are_refused_before_a_cluster_is_created(
 def test_a_driver_connects_with_its_own_key(
     api: KubernetesApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the files that its pod mounts."""
+    """With the files that its pod mounts, and Dask's settings, which name the files of all roles."""
     settings = ClusterFile(image="x")
     (volume,) = (
         each
@@ -83,5 +86,20 @@ def test_a_driver_connects_with_its_own_key(
         (mounted / item["path"]).write_bytes(content)
     assert {path.name for path in mounted.iterdir()} == {"ca.pem", "client.pem"}
     monkeypatch.setattr(resources, "TLS_FOLDER", str(mounted))
-    with operator(api, tmp_path / "tls"), Cluster(ADDRESS).connect() as client:
+    text = (ROOT / "k8s/base/dask.yaml").read_text("utf-8")
+    tls = yaml.safe_load(text.replace("/etc/tokenlake/tls", str(mounted)))["distributed"]["comm"][
+        "tls"
+    ]
+    of_pod = {
+        f"distributed.comm.tls.{role}.{key}": tls[role][key]
+        for role in ROLES
+        for key in ("cert", "key")
+    }
+    with (
+        operator(api, tmp_path / "tls"),
+        dask.config.set(of_pod),
+        Cluster(ADDRESS).connect() as client,
+        Cluster(client.scheduler.address, tls=str(mounted)).connect() as by_address,
+    ):
         assert client.submit(sum, [1, 2]).result() == 3
+        assert by_address.submit(sum, [1, 3]).result() == 4
