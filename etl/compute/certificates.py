@@ -104,7 +104,7 @@ def expires_at(security: "Security") -> datetime | None:
     """Return when the first certificate of TLS settings expires.
 
     None if they have no certificates, or if the library ``cryptography`` is not installed. Dask's
-    configuration may name the files of roles that run elsewhere: files that do not exist do not count.
+    configuration may name the files of other roles: files that this process cannot read do not count.
     """
     try:
         from cryptography import x509
@@ -114,7 +114,7 @@ def expires_at(security: "Security") -> datetime | None:
     values = {getattr(security, name) for name in names}
     contents = [value.encode() for value in values if value and "\n" in value]
     paths = (Path(value) for value in values if value and "\n" not in value)
-    contents += [path.read_bytes() for path in paths if path.is_file()]
+    contents += [path.read_bytes() for path in paths if os.access(path, os.R_OK)]
     certificates = (each for pem in contents for each in x509.load_pem_x509_certificates(pem))
     return min((each.not_valid_after_utc for each in certificates), default=None)
 
@@ -144,7 +144,7 @@ def _settings(certificates: Mapping[str, str], roles: Sequence[str], *, where: s
     )
     try:
         expires = expires_at(security)
-    except (OSError, ValueError) as error:
+    except ValueError as error:
         raise ClusterError(f"a certificate cannot be read ({error})", where=where) from error
     if expires is not None and expires <= datetime.now(UTC):
         what = f"the certificates have expired on {expires:%Y-%m-%d}"

@@ -41,21 +41,20 @@ def _check_quantity(text: str) -> str:
     return text
 
 
-def _check_memory(text: str) -> str:
-    if quantity(text) < MIN_MEMORY:
-        raise ValueError(f"{text!r} is {quantity(text):.0f} bytes; at least 512Mi, e.g. 4Gi")
-    return text
+def _at_least(min_bytes: int, shown: str) -> AfterValidator:
+    """Return a validator of sizes that are not smaller than a number of bytes."""
+
+    def check(text: str) -> str:
+        if quantity(text) < min_bytes:
+            raise ValueError(f"{text!r} is {quantity(text):.0f} bytes; at least {shown}")
+        return text
+
+    return AfterValidator(check)
 
 
 def _check_cpu(text: str) -> str:
     if quantity(text) < _MIN_CPU:
         raise ValueError(f"{text!r} is less than 1m, a thousandth of a CPU")
-    return text
-
-
-def _check_disk(text: str) -> str:
-    if quantity(text) < _MIN_DISK:
-        raise ValueError(f"{text!r} is {quantity(text):.0f} bytes; at least 100Mi, e.g. 20Gi")
     return text
 
 
@@ -72,8 +71,8 @@ def quantity(text: str) -> float:
 
 Quantity = Annotated[str, BeforeValidator(_as_text), AfterValidator(_check_quantity)]
 Cpu = Annotated[Quantity, AfterValidator(_check_cpu)]
-Memory = Annotated[Quantity, AfterValidator(_check_memory)]
-Disk = Annotated[Quantity, AfterValidator(_check_disk)]
+Memory = Annotated[Quantity, _at_least(MIN_MEMORY, "512Mi, e.g. 4Gi")]
+Disk = Annotated[Quantity, _at_least(_MIN_DISK, "100Mi, e.g. 20Gi")]
 Workers = Annotated[int, Field(ge=1)] | Literal["auto"]
 """A number of workers; auto: for the input that a run has to read."""
 

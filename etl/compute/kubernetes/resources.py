@@ -167,7 +167,7 @@ def _place(template: Resource, group: PodGroup, labels: Mapping[str, str]) -> No
     resources = pod["containers"][0]["resources"]
     sizes = {"cpu": group.cpu, "memory": group.memory, "ephemeral-storage": group.ephemeral_storage}
     resources["requests"] |= {name: size for name, size in sizes.items() if size is not None}
-    resources["limits"] = {"memory": resources["requests"]["memory"]}
+    resources["limits"] |= {"memory": resources["requests"]["memory"]}
     for volume in pod["volumes"]:
         if "emptyDir" in volume:  # its files count as ephemeral storage
             volume["emptyDir"]["sizeLimit"] = resources["requests"]["ephemeral-storage"]
