@@ -9,6 +9,7 @@ import json
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from types import ModuleType
@@ -22,6 +23,8 @@ import etl.cli
 import etl.loader
 from etl import schemas
 from etl.cli.app import app
+from etl.compute.kubernetes.cluster_file import ClusterFile
+from etl.compute.kubernetes.pod_group import PodGroup, Toleration, TopologySpread, WorkerGroup
 from etl.recipe.json_schema import json_schema
 from etl.recipe.stage_reference import (
     GROUPS,
@@ -124,6 +127,26 @@ The public modules are `etl`, `etl.loader`, `etl.errors` and `etl.exports.huggin
 in any version. This page has the names of the first two: `make docs` writes it from their docstrings, and the
 tests run the examples.
 """
+
+_CLUSTER_FILE_HEAD = """# Cluster file
+
+What the file of `--cluster k8s:FILE` says of a Dask cluster on [Kubernetes](../../k8s/README.md). Only
+`image` is required; what a file does not set is as in the manifests of `k8s/cluster`. `etl plan RECIPE
+--cluster k8s:FILE` prints the pods that a run would create. `make docs` writes this page from the code.
+
+## Example
+
+Every key occurs in `k8s/cluster-file.yaml`:
+"""
+
+_CLUSTER_FILE_PARTS = {
+    "Cluster": ClusterFile,
+    "Group of pods": PodGroup,
+    "Group of workers": WorkerGroup,
+    "Toleration": Toleration,
+    "Topology spread": TopologySpread,
+}
+"""The title of each section -> the model that it describes."""
 
 _TABLES: dict[str, tuple[str, pa.Schema]] = {
     "documents": (
@@ -228,6 +251,31 @@ def tables_page() -> str:
         if not name.startswith((SPACED, DICTIONARY)):
             lines.append(f"| `{name}` | {signal.group.replace('_', ' ')} | {signal.unit} |")
     return "\n".join([*sections, _SIGNALS_HEAD, *lines]) + "\n"
+
+
+def cluster_file_page() -> str:
+    """Return the page ``docs/reference/cluster-file.md``: an example, and the settings of each part."""
+    example = (ROOT / "k8s" / "cluster-file.yaml").read_text(encoding="utf-8")
+    sections = [_CLUSTER_FILE_HEAD, f"```yaml\n{example}```\n"]
+    for title, model in _CLUSTER_FILE_PARTS.items():
+        inherited = PodGroup.model_fields if model is WorkerGroup else ()
+        settings = [_with_link(each) for each in list_settings(model) if each.name not in inherited]
+        lines = [f"## {title}", "", _as_markdown(inspect.getdoc(model) or ""), ""]
+        sections.append("\n".join([*lines, *_setting_lines(settings), ""]))
+    return "\n".join(sections)
+
+
+def _with_link(setting: SettingReference) -> SettingReference:
+    """Return a setting with a link to the section of its type, instead of the keys that it has."""
+    for title, model in reversed(_CLUSTER_FILE_PARTS.items()):
+        *names, last = model.model_fields
+        keys = f"of {', '.join(names)} and {last}"
+        if keys in setting.type:
+            link = f"[{title.lower()}](#{title.lower().replace(' ', '-')})"
+            shown = re.sub(f"mappings? {keys}", link, setting.type)
+            default = "{}" if str(setting.default).startswith("{") else setting.default
+            return replace(setting, type=shown, default=default)
+    return setting
 
 
 def python_page() -> str:
@@ -408,6 +456,7 @@ def _setting_lines(settings: Iterable[SettingReference]) -> Iterator[str]:
 
 
 GENERATED: dict[str, Callable[[], str]] = {
+    "docs/reference/cluster-file.md": cluster_file_page,
     "docs/reference/commands.md": commands_page,
     "docs/reference/formats.md": formats_page,
     "docs/reference/modules.md": module_map,

@@ -35,7 +35,7 @@ def doctor(
 
     Prints versions, the processor, where the machine code of kernels comes from, memory and disk. With a
     lake, tries to read, write and refuse a second writer there; with a cluster, tries what a run needs of it,
-    and starts nothing. Exits with 1 if the lake or the cluster cannot be used.
+    and starts nothing; says when its certificates expire. Exits with 1 if one of them cannot be used.
     """
     from etl.job.doctor import doctor as examine
 
@@ -47,6 +47,7 @@ def doctor(
 
 def lines(found: "Diagnosis") -> Iterator[str]:
     """Yield the versions, the machine, and what was tried."""
+    from etl.compute.certificates import expiry_warning
     from etl.job.doctor import Unusable
 
     yield f"tokenlake   {found.tokenlake}, Python {found.python}, {found.system}"
@@ -75,6 +76,12 @@ def lines(found: "Diagnosis") -> Iterator[str]:
         yield from problem("cluster", found.cluster)
     elif found.cluster is not None:
         yield f"cluster     {found.cluster}"
+    expire = found.certificates_expire
+    if isinstance(expire, Unusable):
+        yield from problem("tls", expire)
+    elif expire is not None:
+        warning = expiry_warning(expire)
+        yield f"tls         {warning or f'the certificates expire on {expire:%Y-%m-%d}'}"
 
 
 def problem(topic: str, found: "Unusable") -> Iterator[str]:

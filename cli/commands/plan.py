@@ -10,6 +10,7 @@ from etl.cli import cost_tables, options, output
 from etl.plural import many
 
 if TYPE_CHECKING:
+    from etl.compute.kubernetes.planned_pods import ClusterPlan
     from etl.job.cost_estimate import Estimate
     from etl.job.plan import Plan
     from etl.job.prices import Prices
@@ -25,6 +26,7 @@ app = typer.Typer()
         "etl plan web.yaml",
         "etl plan demo --lake lake --json",
         "etl plan web.yaml --prices prices.yaml",
+        "etl plan web.yaml --cluster k8s:cluster.yaml",
     )
 )
 def plan(  # noqa: PLR0913 - one parameter per option
@@ -38,6 +40,8 @@ def plan(  # noqa: PLR0913 - one parameter per option
     replace_changed: options.ReplaceChanged = False,
     drop_missing: options.DropMissing = False,
     no_python: options.NoPython = False,
+    cluster: options.Cluster = None,
+    workers: options.Workers = None,
     prices: options.Prices = None,
     reads_sample: Annotated[
         bool,
@@ -50,6 +54,7 @@ def plan(  # noqa: PLR0913 - one parameter per option
     """Print what a run would do and cost, without doing it.
 
     The first documents of a few files are read, to check the columns and to show what the stages decide.
+    With a cluster file (k8s:FILE), prints the pods that would be created and why so many.
     """
     from etl.job.egress import egress_of
     from etl.job.plan_report import plan as plan_run
@@ -60,6 +65,7 @@ def plan(  # noqa: PLR0913 - one parameter per option
     loaded = options.load_recipe(recipe, changes, env=env, no_python=no_python)
     report = plan_run(
         loaded,
+        cluster=options.make_cluster(cluster, workers),
         rebuild=rebuild,
         replace_changed=replace_changed,
         drop_missing=drop_missing,
@@ -70,6 +76,7 @@ def plan(  # noqa: PLR0913 - one parameter per option
         cost = {**asdict(estimate), "cost": asdict(cost_of(estimate.usage, known))}
         cost["egress"] = egress_of(estimate.reads, known)
         whole = {**facts(report.plan), "sample": report.sample, "evenness": even, "estimate": cost}
+        whole["cluster"] = report.cluster
         output.print_result(whole, lines, as_json=True)
         return
     output.print_result(report.plan, lines)
@@ -79,6 +86,8 @@ def plan(  # noqa: PLR0913 - one parameter per option
         output.print_result(report.sample, sample_lines)
     if report.plan.has_work():
         output.print_result(estimate, lambda each: _estimate(each, known))
+    if report.cluster is not None:
+        output.print_result(report.cluster, cluster_lines)
 
 
 def facts(plan: "Plan") -> dict[str, Any]:
@@ -167,6 +176,31 @@ def _estimate(estimate: "Estimate", prices: "Prices") -> Iterator[str]:
     yield from cost_tables.usage({"estimated": estimate.usage}, prices, memory_per_worker=memory)
     yield from cost_tables.egress(estimate.reads, prices)
     yield f"based on    {estimate.basis}"
+
+
+def cluster_lines(cluster: "ClusterPlan") -> Iterator[str]:
+    """Yield the pods of each group with what they request, and why a group has so many."""
+    yield ""
+    yield f"cluster     {cluster.name} in namespace {cluster.namespace}, image {cluster.image}"
+    rows = [
+        [
+            each.group,
+            f"{each.pods:,}",
+            f"{each.cpu:,g}",
+            f"{each.memory / 2**30:,.1f}",
+            f"{each.disk / 2**30:,.1f}",
+            ", ".join(f"{key}={value}" for key, value in each.node_selector.items()),
+        ]
+        for each in (*cluster.groups, cluster.total)
+    ]
+    header = ["group", "pods", "CPUs", "memory GiB", "disk GiB", "nodes"]
+    yield from output.columns(header, rows, numbers=(1, 2, 3, 4))
+    yield "driver      a pod if the run is submitted (`etl submit`)"
+    if (auto := cluster.auto) is not None:
+        workers, size = many(auto.workers, "worker"), f"{auto.input_bytes / 1e6:,.1f} MB"
+        each = f"one for each {auto.bytes_per_worker / 1e6:,.0f} MB (10 minutes at 28 MB/s)"
+        limit = f"at most {auto.max_workers:,}"
+        yield f"auto        {workers} in {auto.group}: {size} to process, {each}, {limit}"
 
 
 def _input_files(plan: "Plan") -> Iterator[str]:

@@ -1,7 +1,8 @@
 """TLS certificates for a cluster: a private authority, and a signed certificate for each role.
 
 The authority's key is discarded, so no further certificate can be signed: only holders of the files in the
-folder can connect to the cluster. A client's certificate is not valid for a scheduler or worker.
+folder can connect to the cluster. A client's certificate is not valid for a scheduler or worker. Nothing
+renews certificates: runs and `etl doctor` warn a month before they expire.
 """
 
 import os
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from etl.errors import ClusterError
+from etl.plural import many
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
@@ -21,6 +23,11 @@ if TYPE_CHECKING:
 ROLES: Final = ("scheduler", "worker", "client")
 AUTHORITY: Final = "ca.pem"
 _CLOCK_SKEW = timedelta(hours=1)  # between the clocks of two machines
+_NOTICE: Final = timedelta(days=30)
+RENEWAL: Final = (
+    "write new ones with `etl certificates DIR` and restart the cluster with them; on Kubernetes, delete the "
+    "cluster and the Secret tokenlake-tls, which the next start creates again"
+)
 
 
 def make_certificates(folder: str | os.PathLike[str], *, days: int = 365) -> list[Path]:
@@ -58,13 +65,15 @@ def make_certificates(folder: str | os.PathLike[str], *, days: int = 365) -> lis
     return [target / name for name in names]
 
 
-def find_certificates(folder: str | os.PathLike[str]) -> dict[str, str]:
-    """Return the paths of the certificates of the authority (``ca``) and of each role.
+def find_certificates(
+    folder: str | os.PathLike[str], roles: Sequence[str] = ROLES
+) -> dict[str, str]:
+    """Return the paths of the certificates of the authority (``ca``) and of some roles.
 
     Raises ClusterError if one is missing.
     """
     base = Path(folder).expanduser().absolute()
-    paths = {"ca": base / AUTHORITY, **{role: base / f"{role}.pem" for role in ROLES}}
+    paths = {"ca": base / AUTHORITY, **{role: base / f"{role}.pem" for role in roles}}
     for path in paths.values():
         if not path.is_file():
             raise ClusterError(
@@ -75,28 +84,72 @@ def find_certificates(folder: str | os.PathLike[str]) -> dict[str, str]:
     return {name: str(path) for name, path in paths.items()}
 
 
-def tls_settings(folder: str | os.PathLike[str]) -> "Security":
-    """Return Dask's TLS settings with the certificates of a folder; raise ClusterError if one is missing."""
-    return _settings(find_certificates(folder), ROLES)
+def tls_settings(folder: str | os.PathLike[str], roles: Sequence[str] = ROLES) -> "Security":
+    """Return Dask's TLS settings of some roles with the certificates of a folder.
+
+    Raises ClusterError if a certificate is missing or has expired.
+    """
+    return _settings(find_certificates(folder, roles), roles, where=str(folder))
 
 
-def client_settings(authority: str, client: str) -> "Security":
-    """Return Dask's TLS settings of a client with certificates in memory: the contents of the files."""
-    return _settings({"ca": authority, "client": client}, ("client",))
+def client_settings(authority: str, client: str, *, where: str) -> "Security":
+    """Return Dask's TLS settings of a client with certificates in memory: the contents of the files.
+
+    Raises ClusterError if a certificate has expired; ``where`` names their origin.
+    """
+    return _settings({"ca": authority, "client": client}, ("client",), where=where)
 
 
-def _settings(certificates: Mapping[str, str], roles: Sequence[str]) -> "Security":
+def expires_at(security: "Security") -> datetime | None:
+    """Return when the first certificate of TLS settings expires.
+
+    None if they have no certificates, or if the library ``cryptography`` is not installed. Dask's
+    configuration may name the files of other roles: files that this process cannot read do not count.
+    """
+    try:
+        from cryptography import x509
+    except ImportError:
+        return None
+    names = ("tls_ca_file", *(f"tls_{role}_cert" for role in ROLES))
+    values = {getattr(security, name) for name in names}
+    contents = [value.encode() for value in values if value and "\n" in value]
+    paths = (Path(value) for value in values if value and "\n" not in value)
+    contents += [path.read_bytes() for path in paths if os.access(path, os.R_OK)]
+    certificates = (each for pem in contents for each in x509.load_pem_x509_certificates(pem))
+    return min((each.not_valid_after_utc for each in certificates), default=None)
+
+
+def expiry_warning(expires: datetime | None) -> str | None:
+    """Return a warning if certificates expire within a month.
+
+    >>> print(expiry_warning(datetime.now(UTC) + timedelta(days=31)))
+    None
+    """
+    if expires is None or (left := expires - datetime.now(UTC)) > _NOTICE:
+        return None
+    return f"the certificates expire on {expires:%Y-%m-%d}, in {many(left.days, 'day')}: {RENEWAL}"
+
+
+def _settings(certificates: Mapping[str, str], roles: Sequence[str], *, where: str) -> "Security":
     from distributed.security import Security
 
     certs = {f"tls_{role}_cert": certificates[role] for role in roles}
     keys = {f"tls_{role}_key": certificates[role] for role in roles}
-    return Security(
+    security = Security(
         require_encryption=True,
         tls_ca_file=certificates["ca"],
         tls_min_version=ssl.TLSVersion.TLSv1_3,
         **certs,
         **keys,
     )
+    try:
+        expires = expires_at(security)
+    except ValueError as error:
+        raise ClusterError(f"a certificate cannot be read ({error})", where=where) from error
+    if expires is not None and expires <= datetime.now(UTC):
+        what = f"the certificates have expired on {expires:%Y-%m-%d}"
+        raise ClusterError(what, where=where, hint=RENEWAL)
+    return security
 
 
 def _sign(

@@ -1,11 +1,15 @@
 """Check that a run could use a cluster, without starting anything: for `etl doctor`."""
 
+from datetime import datetime
+
+from etl.compute.certificates import expires_at, tls_settings
 from etl.compute.cluster_request import ClusterRequest
 from etl.compute.connect import connect_cluster, find_cluster_type
 from etl.compute.kubernetes.api import Api
 from etl.compute.kubernetes.cluster_file import ClusterFile
 from etl.compute.kubernetes.connect_k8s import connect_to_kubernetes
 from etl.compute.kubernetes.dask_cluster import DaskCluster
+from etl.compute.kubernetes.tls_secret import TlsSecret
 from etl.compute.listener import Listener
 from etl.compute.slurm import SlurmFile, connect_to_slurm, require_sbatch
 from etl.compute.worker_versions import WorkerVersions
@@ -28,6 +32,21 @@ def check_cluster(address: str, tls: str | None = None) -> str:
         threads = client.nthreads()
         workers, num_threads = many(len(threads), "worker"), many(sum(threads.values()), "thread")
         return f"{workers} with {num_threads} and equal versions"
+
+
+def check_certificates(address: str | None, tls: str | None) -> datetime | None:
+    """Return when the certificates of a folder or of a cluster file expire; None if there are none.
+
+    Raises ClusterError if they have expired, or if the cluster cannot be asked.
+    """
+    if tls is not None:
+        return expires_at(tls_settings(tls, ("client",)))
+    if address is None or find_cluster_type(address) is not connect_to_kubernetes:
+        return None
+    settings = ClusterFile.requested(address, ClusterRequest())
+    with Api.connect(settings.namespace, settings.context) as api:
+        secret = TlsSecret(api, settings)
+        return expires_at(secret.security()) if secret.exists() else None
 
 
 def _check_kubernetes(settings: ClusterFile) -> str:

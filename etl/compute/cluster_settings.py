@@ -17,10 +17,16 @@ BYTES_PER_WORKER: Final = 28_000_000 * 600
 """Input that `auto` gives to a worker: ten minutes at 28 MB/s, the end-to-end throughput of a core in
 ``benchmarks/RESULTS.md``. A node takes a minute or two to start: in less time, more workers would not pay."""
 
-_QUANTITY: Final = re.compile(r"(\d+(?:\.\d+)?)(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?")
-_FACTORS: Final = {"m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18} | {
-    f"{unit}i": float(1 << 10 * (power + 1)) for power, unit in enumerate("KMGTPE")
-}
+_QUANTITY: Final = re.compile(
+    r"(\d+\.?\d*|\.\d+)(?:(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)|[eE]([+-]?\d{1,2}))?"
+)
+_FACTORS: Final = (
+    {"n": 1e-9, "u": 1e-6, "m": 1e-3}
+    | {unit: 1000.0 ** (power + 1) for power, unit in enumerate("kMGTPE")}
+    | {f"{unit}i": 1024.0 ** (power + 1) for power, unit in enumerate("KMGTPE")}
+)
+_MIN_CPU: Final = 0.001  # Kubernetes counts thousandths
+_MIN_DISK: Final = 100 << 20
 
 
 def _as_text(value: Any) -> Any:
@@ -35,25 +41,38 @@ def _check_quantity(text: str) -> str:
     return text
 
 
-def _check_memory(text: str) -> str:
-    if quantity(text) < MIN_MEMORY:
-        raise ValueError(f"{text!r} is {quantity(text):.0f} bytes; at least 512Mi, e.g. 4Gi")
+def _at_least(min_bytes: int, shown: str) -> AfterValidator:
+    """Return a validator of sizes that are not smaller than a number of bytes."""
+
+    def check(text: str) -> str:
+        if quantity(text) < min_bytes:
+            raise ValueError(f"{text!r} is {quantity(text):.0f} bytes; at least {shown}")
+        return text
+
+    return AfterValidator(check)
+
+
+def _check_cpu(text: str) -> str:
+    if quantity(text) < _MIN_CPU:
+        raise ValueError(f"{text!r} is less than 1m, a thousandth of a CPU")
     return text
 
 
 def quantity(text: str) -> float:
     """Return the number that a quantity of Kubernetes means.
 
-    >>> quantity("500m"), quantity("4Gi")
-    (0.5, 4294967296.0)
+    >>> quantity("500m"), quantity("4Gi"), quantity("2e3")
+    (0.5, 4294967296.0, 2000.0)
     """
     match = _QUANTITY.fullmatch(text)
     assert match is not None
-    return float(match[1]) * _FACTORS.get(match[2] or "", 1.0)
+    return float(match[1]) * _FACTORS.get(match[2] or "", 1.0) * 10.0 ** int(match[3] or 0)
 
 
 Quantity = Annotated[str, BeforeValidator(_as_text), AfterValidator(_check_quantity)]
-Memory = Annotated[Quantity, AfterValidator(_check_memory)]
+Cpu = Annotated[Quantity, AfterValidator(_check_cpu)]
+Memory = Annotated[Quantity, _at_least(MIN_MEMORY, "512Mi, e.g. 4Gi")]
+Disk = Annotated[Quantity, _at_least(_MIN_DISK, "100Mi, e.g. 20Gi")]
 Workers = Annotated[int, Field(ge=1)] | Literal["auto"]
 """A number of workers; auto: for the input that a run has to read."""
 

@@ -12,7 +12,7 @@ from distributed.client import CancelledError, ClosedClientError
 from distributed.comm import CommClosedError
 from distributed.security import Security
 
-from etl.compute.certificates import tls_settings
+from etl.compute.certificates import ROLES, expires_at, expiry_warning, tls_settings
 from etl.compute.cluster_request import ClusterRequest
 from etl.compute.kubernetes.connect_k8s import (
     KubernetesClient,
@@ -89,8 +89,13 @@ def connect_cluster(
 
 @contextmanager
 def follow_client(client: Client, listener: Listener) -> Iterator[Client]:
-    """Yield a client with our settings of Dask, and let a listener follow what happens to its workers."""
+    """Yield a client with our settings of Dask, and let a listener follow what happens to its workers.
+
+    Warns if the certificates of the client expire soon.
+    """
     listener.connected(client)
+    if (warning := expiry_warning(expires_at(client.security))) is not None:
+        listener.warning(warning)
     client.subscribe_topic(_topic(client), lambda event: listener.warning(event[1]))
     try:
         with dask.config.set(DASK_SETTINGS), reporting_missing_workers(client, listener):
@@ -110,16 +115,20 @@ def _topic(client: Client) -> str:
 
 
 def _security(address: str | None, tls: str | None) -> Security | None:
-    """Return the TLS settings of all roles; None means the settings in Dask's own configuration."""
+    """Return TLS settings: of a client for a scheduler that runs, of all roles for others.
+
+    None means the settings in Dask's own configuration.
+    """
     if tls is None:
         return None
-    if _scheme(address) == "tcp":
+    scheme = _scheme(address)
+    if scheme == "tcp":
         raise ClusterError(
             "certificates require a tls:// address",
             where=address,
             hint="write tls://host:8786",
         )
-    return tls_settings(tls)
+    return tls_settings(tls, ROLES if scheme in (None, "slurm") else ("client",))
 
 
 @contextmanager

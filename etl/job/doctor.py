@@ -18,7 +18,7 @@ from distributed.system import MEMORY_LIMIT
 from packaging.requirements import Requirement
 
 from etl import storage
-from etl.compute.check_cluster import check_cluster
+from etl.compute.check_cluster import check_certificates, check_cluster
 from etl.compute.library_versions import NOT_INSTALLED, environment_versions, installed_version
 from etl.compute.worker_count import num_cores
 from etl.errors import StorageError, TokenlakeError
@@ -76,11 +76,13 @@ class Diagnosis:
     missing_kernels: int  # that `etl warm` would compile
     store: StoreCheck | Unusable | None
     cluster: str | Unusable | None
+    certificates_expire: datetime | Unusable | None
 
     @property
     def has_problems(self) -> bool:
-        """Whether the store or the cluster cannot be used."""
-        return isinstance(self.store, Unusable) or isinstance(self.cluster, Unusable)
+        """Whether the store, the cluster or its certificates cannot be used."""
+        found = (self.store, self.cluster, self.certificates_expire)
+        return any(isinstance(each, Unusable) for each in found)
 
 
 def doctor(
@@ -92,13 +94,14 @@ def doctor(
     """Examine this machine, and try the folder of a lake and a cluster if they are given.
 
     A file is created in the folder, a second writer of it refused, and the file read and deleted. No cluster
-    is started: its permissions are checked, or the versions of its workers.
+    is started: its permissions are checked, or the versions of its workers, and when its certificates expire.
 
     >>> import etl
     >>> sorted(etl.doctor().kernels)
     ['cached', 'shipped']
     """
     kernels, versions = jit.find_kernels(), dict(environment_versions())
+    found = None if cluster is None else _attempt(lambda: check_cluster(cluster, tls))
     return Diagnosis(
         tokenlake=versions.pop("tokenlake"),
         python=platform.python_version(),
@@ -118,7 +121,10 @@ def doctor(
         store=None
         if lake is None
         else _attempt(lambda: _check_store(storage.normalize(str(lake)))),
-        cluster=None if cluster is None else _attempt(lambda: check_cluster(cluster, tls)),
+        cluster=found,
+        certificates_expire=None
+        if isinstance(found, Unusable)
+        else _attempt(lambda: check_certificates(cluster, tls)),
     )
 
 

@@ -3,6 +3,8 @@
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
+from etl.compute.cluster import Cluster
+from etl.compute.kubernetes.planned_pods import ClusterPlan, plan_pods
 from etl.errors import LoaderError, StorageError, TableError
 from etl.html.card import Card, Shown
 from etl.html.grid import make_grid
@@ -24,13 +26,15 @@ class PlanReport(Shown):
     """What a run would do, what its stages decide on a few documents, and what it would need.
 
     ``sample`` is None if nothing is to be read, or if it was not requested; ``evenness`` is that of the
-    table ``tokens``, None if there is none.
+    table ``tokens``, None if there is none. ``cluster`` has the pods that the run would create, None without
+    a cluster file, or if nothing remains to be done.
     """
 
     plan: Plan
     sample: InputSample | None
     estimate: Estimate
     evenness: Evenness | None
+    cluster: ClusterPlan | None = None
 
     def _cards(self) -> list[Card]:
         """Return the report as cards."""
@@ -52,6 +56,7 @@ class PlanReport(Shown):
 def plan(  # noqa: PLR0913 - one parameter for each option
     recipe: RecipeLike,
     *,
+    cluster: Cluster | str | None = None,
     settings: SettingsLike = (),
     env: Collection[str] = (),
     rebuild: bool = False,
@@ -62,8 +67,10 @@ def plan(  # noqa: PLR0913 - one parameter for each option
     """Report what ``run`` would do, without doing it.
 
     ``recipe`` is a recipe, a dict, its file, or the name of a shipped one; ``settings`` and ``env`` are as
-    in ``Recipe.load``. With ``reads_sample``, the first documents of a few files are read and judged. Raises
-    the errors of ``make_plan`` and ``sample_input``.
+    in ``Recipe.load``. Of a ``cluster`` with a cluster file (``k8s:FILE``), the pods are planned. With
+    ``reads_sample``, the first documents of a few files are read and judged.
+
+    Raises the errors of ``make_plan`` and ``sample_input``, and ClusterError if the cluster file is invalid.
     """
     loaded = Recipe.of(recipe, settings=settings, env=env)
     drops = Drops(rebuild=rebuild, replace_changed=replace_changed, drop_missing=drop_missing)
@@ -71,8 +78,13 @@ def plan(  # noqa: PLR0913 - one parameter for each option
     if loaded.tokenize_stage is not None:  # fail early if it is not a tokenizer
         load_reference_tokenizer(loaded.tokenize_stage)
     sample = sample_input(loaded, made.splits) if reads_sample and made.splits else None
+    cluster = cluster if isinstance(cluster, Cluster) else Cluster(cluster)
     return PlanReport(
-        plan=made, sample=sample, estimate=estimate_cost(made), evenness=_evenness(made)
+        plan=made,
+        sample=sample,
+        estimate=estimate_cost(made),
+        evenness=_evenness(made),
+        cluster=plan_pods(cluster, made.planned_bytes) if made.has_work() else None,
     )
 
 

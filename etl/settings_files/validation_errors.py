@@ -1,7 +1,7 @@
 """Explain why settings are invalid: file and line, key and value, and the closest valid name."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any, get_args
 
@@ -131,9 +131,16 @@ def _model_of(name: str, model: type[BaseModel]) -> type[BaseModel] | None:
     if name == model.__name__:
         return model
     field = model.model_fields.get(name)
-    types = () if field is None else (field.annotation, *get_args(field.annotation))
+    types = () if field is None else _types_in(field.annotation)
     models = (t for t in types if isinstance(t, type) and issubclass(t, BaseModel))
     return next(models, None)
+
+
+def _types_in(annotation: Any) -> Iterator[Any]:
+    """Yield an annotation and the types in it, such as the type of a list's items."""
+    yield annotation
+    for each in get_args(annotation):
+        yield from _types_in(each)
 
 
 def _dotted(location: Location) -> str:

@@ -3,6 +3,7 @@
 import ssl
 import stat
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from etl.compute.cluster import Cluster
 from etl.errors import ClusterError
 from etl.job.run import run
 from etl.recipe.recipe import Recipe
+from tests.helpers.listeners import Recorder
 
 pytest.importorskip("cryptography")
 
@@ -102,6 +104,64 @@ def test_certificates_without_tls_and_missing_certificates_are_refused(
         Cluster(tls=str(tmp_path)).connect(),
     ):
         pass
+
+
+def test_a_client_needs_its_own_certificate_only(folder: str, tmp_path: Path) -> None:
+    """As in the pod of a driver, which has no key of the scheduler or a worker."""
+    for name in ("ca.pem", "client.pem"):
+        (tmp_path / name).write_bytes((Path(folder) / name).read_bytes())
+    with Cluster(workers=1, tls=folder).connect() as client:
+        address = client.scheduler.address
+        with Cluster(address, tls=str(tmp_path)).connect() as other:
+            assert other.submit(sum, (1, 2)).result() == 3
+    with (
+        pytest.raises(ClusterError, match="certificate not found"),
+        Cluster(tls=str(tmp_path)).connect(),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(("days", "warns"), [(29, True), (32, False)])
+def test_a_run_warns_a_month_before_certificates_expire(
+    days: int, warns: bool, tmp_path: Path
+) -> None:
+    certificates.make_certificates(tmp_path / "certs", days=days)
+    listener = Recorder()
+    with Cluster(workers=1, tls=str(tmp_path / "certs")).connect(listener=listener) as client:
+        expires = certificates.expires_at(client.security)
+    assert expires is not None
+    assert round((expires - datetime.now(UTC)) / timedelta(days=1)) == days
+    text = f"warning: the certificates expire on {expires:%Y-%m-%d}, in {days - 1} days: write new"
+    assert any(line.startswith(text) for line in listener.lines) == warns
+
+
+def test_the_first_certificate_that_expires_counts(folder: str, tmp_path: Path) -> None:
+    """The certificate of a role may be another authority's, or replaced alone."""
+    certificates.make_certificates(tmp_path / "old", days=3)
+    for name in ("ca.pem", "scheduler.pem", "worker.pem"):
+        (tmp_path / "old" / name).write_bytes((Path(folder) / name).read_bytes())
+    expires = certificates.expires_at(certificates.tls_settings(tmp_path / "old"))
+    assert expires is not None
+    assert (expires - datetime.now(UTC)).days == 2
+    assert certificates.expires_at(Security()) is None
+
+
+def test_expired_certificates_are_reported_before_anything_starts(tmp_path: Path) -> None:
+    certificates.make_certificates(tmp_path / "certs", days=0)
+    for address in (None, "tls://127.0.0.1:1"):
+        with (
+            pytest.raises(ClusterError, match="the certificates have expired on") as caught,
+            Cluster(address, tls=str(tmp_path / "certs")).connect(),
+        ):
+            pass
+        assert "etl certificates DIR" in str(caught.value.hint)
+
+
+def test_a_file_that_is_not_a_certificate_is_reported(folder: str, tmp_path: Path) -> None:
+    for path in Path(folder).iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes()[:100])
+    with pytest.raises(ClusterError, match="a certificate cannot be read"):
+        certificates.tls_settings(tmp_path)
 
 
 def test_tls_without_certificates_is_refused(folder: str) -> None:

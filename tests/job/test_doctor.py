@@ -9,6 +9,7 @@ from distributed import Client
 from upath import UPath
 
 import etl
+from etl.compute.certificates import make_certificates
 from etl.job.doctor import StoreCheck, Unusable
 from etl.kernels.compile_clock import NUM_KERNELS
 from tests.helpers.cli import etl as run_etl
@@ -49,6 +50,25 @@ def test_a_folder_that_cannot_be_written_and_a_scheduler_that_is_gone(tmp_path: 
     assert "hint: check the permissions" in hint
     assert "none.yaml" in cluster
     assert result.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("days", "line"),
+    [
+        (90, "tls         the certificates expire on "),
+        (20, "tls         the certificates expire on "),
+        (0, "tls         error: "),
+    ],
+)
+def test_certificates_are_examined(days: int, line: str, tmp_path: Path) -> None:
+    make_certificates(tmp_path / "certs", days=days)
+    result = run_etl("doctor", "--tls", tmp_path / "certs")
+    assert result.exit_code == (days == 0), result.output
+    (found,) = (each for each in result.stdout.splitlines() if each.startswith("tls "))
+    assert found.startswith(line)
+    assert ("in 19 days: write new ones" in found) == (days == 20)
+    expire = json.loads(run_etl("doctor", "--json", "--tls", tmp_path / "certs").stdout)
+    assert expire["certificates_expire"]
 
 
 def test_a_scheduler_is_asked_for_its_workers(client: Client) -> None:

@@ -1,6 +1,7 @@
 """The commands of a cluster's pods, with their settings and certificates, as processes on this machine."""
 
 import base64
+import json
 import os
 import signal
 import subprocess
@@ -23,7 +24,6 @@ from tests.helpers.s3_server import weed
 
 pytestmark = pytest.mark.slow
 
-PORTS = (8786, 8787, 8788, 8789)
 NAME = "tokenlake-default-worker-1"
 
 
@@ -65,8 +65,8 @@ def get(url: str) -> str:
 def test_a_scheduler_and_a_worker_serve_a_client_over_tls(tmp_path: Path) -> None:
     pytest.importorskip("prometheus_client", reason="it is in the extra k8s")
     make_certificates(tmp_path / "certificates")
-    ports = dict(zip(map(str, PORTS[:2]), map(str, free_ports(2)), strict=True))
-    of_worker = dict(zip(map(str, PORTS[1:]), map(str, free_ports(3)), strict=True))
+    ports = dict(zip(("8786", "8787", "8790"), map(str, free_ports(3)), strict=True))
+    of_worker = dict(zip(("8788", "8789", "8790"), map(str, free_ports(3)), strict=True))
     by_name = {pod.name: pod for pod in pods("k8s/cluster")}
     scheduler, worker = by_name["tokenlake-scheduler"], by_name["tokenlake-worker"]
     with (
@@ -92,8 +92,27 @@ def test_a_scheduler_and_a_worker_serve_a_client_over_tls(tmp_path: Path) -> Non
         for_operator = f"http://127.0.0.1:{ports['8787']}"
         assert get(f"{for_operator}/health") == "ok"
         assert "idle_since" in get(f"{for_operator}/api/v1/check_idle")
-        assert "dask_scheduler_workers" in get(f"{for_operator}/metrics")
-        assert "dask_worker_" in get(f"http://127.0.0.1:{of_worker['8787']}/metrics")
+        assert "Task Stream" in get(f"{for_operator}/status"), "the dashboard"
+
+        for port, metric in (
+            (ports["8790"], "dask_scheduler_"),
+            (of_worker["8790"], "dask_worker_"),
+        ):
+            monitored = f"http://127.0.0.1:{port}"
+            assert get(f"{monitored}/health") == "ok"
+            assert metric in get(f"{monitored}/metrics")
+            paths = set(json.loads(get(f"{monitored}/sitemap.json"))["paths"])
+            assert {path for path in paths if not path.startswith("/statics")} == {
+                *("/health", "/metrics", "/sitemap.json")
+            }
+            for path in (
+                "status",
+                "info/main/logs.html",
+                "api/v1/retire_workers",
+                "json/counts.json",
+            ):
+                with pytest.raises(urllib.error.HTTPError, match="404"):
+                    get(f"{monitored}/{path}")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all addresses of 127.0.0.0/8")

@@ -1,6 +1,5 @@
 """The resources of a cluster file are valid, and differ from the shipped manifests in its values only."""
 
-import copy
 import json
 import re
 from pathlib import Path
@@ -13,6 +12,7 @@ from etl.compute.certificates import make_certificates
 from etl.compute.cluster_settings import BYTES_PER_WORKER
 from etl.compute.kubernetes import resources
 from etl.compute.kubernetes.cluster_file import ClusterFile
+from etl.compute.kubernetes.pod_group import Toleration, TopologySpread, WorkerGroup
 from etl.compute.slurm import SlurmFile
 from etl.errors import ClusterError
 from etl.job.prices import SHIPPED, Prices
@@ -38,6 +38,7 @@ FILES: dict[str, dict[str, Any]] = {
         "idle_timeout": 600,
         "environment": {"AWS_REGION": "eu-central-1"},
     },
+    "every key": yaml.safe_load((ROOT / "k8s/cluster-file.yaml").read_text("utf-8")),
 }
 
 
@@ -105,12 +106,133 @@ def test_the_values_of_the_file_are_in_the_resources(tmp_path: Path) -> None:
 
 def test_nothing_else_differs_from_the_manifests() -> None:
     """A field that is changed in k8s/cluster is changed for cluster files, too."""
-    settings = ClusterFile(image="tokenlake", workers=4, memory="4Gi", spot={"workers": 1})
-    shipped, *_ = yaml.safe_load((ROOT / "k8s/cluster/dask.yaml").read_text("utf-8"))["items"]
-    built = copy.deepcopy(resources.dask_cluster(settings, 4))
-    worker = built["spec"]["worker"]["spec"]["containers"][0]
-    assert worker.pop("env") == []
-    assert built["spec"] == json.loads(json.dumps(shipped["spec"]))
+    none: dict[str, Any] = {"workers": 1}
+    settings = ClusterFile(image="tokenlake", spot=none, high_memory=none)
+    path = ROOT / "k8s/cluster"
+    shipped = [
+        *yaml.safe_load((path / "dask.yaml").read_text("utf-8"))["items"],
+        yaml.safe_load((path / "driver.yaml").read_text("utf-8")),
+    ]
+    *built, job = (
+        resources.dask_cluster(settings, 4),
+        resources.worker_group(settings, "spot", 0),
+        resources.worker_group(settings, "high-memory", 0),
+        resources.driver_job(settings, [], {}, "recipe"),
+    )
+    for item, manifest in zip(built, shipped, strict=False):
+        worker = item["spec"]["worker"]["spec"]["containers"][0]
+        assert worker.pop("env") == []
+        assert item["spec"] == json.loads(json.dumps(manifest["spec"]))
+    pod, manifest = job["spec"]["template"]["spec"], shipped[-1]["spec"]["template"]["spec"]
+    for each in (pod, manifest):
+        del each["containers"][0]["args"], each["containers"][0]["env"]
+        (recipe,) = (volume for volume in each["volumes"] if volume["name"] == "recipe")
+        each["volumes"].remove(recipe)
+    assert pod == manifest
+
+
+def keys_of(data: Any, prefix: str = "") -> set[str]:
+    """Return the dotted keys of a file; those of labels and variables belong to the user."""
+    if isinstance(data, list):
+        return {key for item in data for key in keys_of(item, prefix)}
+    found = {f"{prefix}{key}" for key in data}
+    for key, value in data.items():
+        if isinstance(value, dict | list) and key not in ("environment", *OPEN):
+            found |= keys_of(value, f"{prefix}{key}.") if is_nested(value) else set()
+    return found
+
+
+OPEN = ("node_selector", "labels", "annotations")
+
+
+def is_nested(value: Any) -> bool:
+    return isinstance(value, dict) or all(isinstance(each, dict) for each in value)
+
+
+def test_the_example_has_every_key() -> None:
+    found = keys_of(FILES["every key"])
+    assert {key for key in found if "." not in key} == {*ClusterFile.model_fields}
+    of_groups = {key.partition(".")[2] for key in found if "." in key}
+    nested = {
+        *(f"tolerations.{name}" for name in Toleration.model_fields),
+        *(f"topology_spread.{name}" for name in TopologySpread.model_fields),
+    }
+    assert of_groups == {*WorkerGroup.model_fields} | nested
+
+
+SIZED = {
+    "cpu": "1500m",
+    "memory": "6Gi",
+    "ephemeral_storage": "33Gi",
+    "node_selector": {"pool": "mine"},
+    "tolerations": [{"operator": "Exists", "effect": "NoExecute", "toleration_seconds": 9}],
+    "topology_spread": [{"topology_key": "zone", "when_unsatisfiable": "DoNotSchedule"}],
+    "priority_class": "high",
+    "image_pull_secrets": ["one", "two"],
+    "labels": {"example.com/team": "data"},
+    "annotations": {"example.com/owner": "me"},
+}
+LABELS = {
+    "scheduler": {"dask.org/cluster-name": "tokenlake", "dask.org/component": "scheduler"},
+    "driver": {"app.kubernetes.io/component": "driver"},
+    **{
+        group: {
+            "dask.org/cluster-name": "tokenlake",
+            "dask.org/workergroup-name": f"tokenlake-{group.replace('_', '-')}",
+        }
+        for group in ("default", "spot", "high_memory")
+    },
+}
+"""The labels by which pods of a group are counted for their spread, at least."""
+
+
+def templates(settings: ClusterFile) -> dict[str, dict[str, Any]]:
+    """Return the templates of the pods of each group."""
+    cluster, *groups, job, _ = of(settings)
+    workers = (each["spec"]["worker"] for each in groups)
+    return {
+        "scheduler": cluster["spec"]["scheduler"],
+        "default": cluster["spec"]["worker"],
+        **dict(zip(("spot", "high_memory"), workers, strict=True)),
+        "driver": job["spec"]["template"],
+    }
+
+
+@pytest.mark.parametrize("group", LABELS)
+def test_a_group_has_its_own_size_and_place_and_no_other_group_changes(group: str) -> None:
+    both: dict[str, Any] = {"spot": {"workers": 1}, "high_memory": {"workers": 1}}
+    before = templates(ClusterFile(image="x", workers=1, **both))
+    own = {group: SIZED | both.get(group, {})}
+    after = templates(ClusterFile(image="x", workers=1, **(both | own)))
+    changed = after.pop(group)
+    assert after == {name: each for name, each in before.items() if name != group}
+    pod = changed["spec"]
+    resources_ = pod["containers"][0]["resources"]
+    assert resources_["requests"] == {"cpu": "1500m", "memory": "6Gi", "ephemeral-storage": "33Gi"}
+    assert resources_["limits"] == {"memory": "6Gi"}
+    assert [v["emptyDir"] for v in pod["volumes"] if "emptyDir" in v] == [{"sizeLimit": "33Gi"}]
+    assert pod["nodeSelector"] == {"pool": "mine"}
+    assert pod["tolerations"] == [
+        {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 9}
+    ]
+    (spread,) = pod["topologySpreadConstraints"]
+    selector = spread.pop("labelSelector")["matchLabels"]
+    assert selector.items() >= LABELS[group].items()
+    assert spread == {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
+    assert pod["priorityClassName"] == "high"
+    assert pod["imagePullSecrets"] == [{"name": "one"}, {"name": "two"}]
+    assert changed["metadata"]["labels"].items() > {"example.com/team": "data"}.items()
+    assert changed["metadata"]["labels"].items() >= before[group]["metadata"]["labels"].items()
+    assert changed["metadata"]["annotations"]["example.com/owner"] == "me"
+
+
+def test_volumes_are_as_large_as_the_requested_disk(settings: ClusterFile) -> None:
+    for item in of(settings):
+        for pod in pods_of(item):
+            (container,) = pod.spec["containers"]
+            disk = container["resources"]["requests"]["ephemeral-storage"]
+            sizes = [each["emptyDir"] for each in pod.spec["volumes"] if "emptyDir" in each]
+            assert sizes == [{"sizeLimit": disk}], pod.name
 
 
 def test_images_are_those_of_the_file(settings: ClusterFile) -> None:
@@ -133,6 +255,47 @@ WRONG = {
     ),
     "unit": (f"{IMAGE}memory: 4GB", "2: memory: '4GB' is not a quantity of Kubernetes", ""),
     "bytes": (f"{IMAGE}memory: 4", "2: memory: '4' is 4 bytes; at least 512Mi", ""),
+    "no CPU": (f"{IMAGE}driver: {{cpu: 0}}", "2: driver.cpu: '0' is less than 1m", ""),
+    "small disk": (
+        f"{IMAGE}default: {{ephemeral_storage: 20}}",
+        "2: default.ephemeral_storage: '20' is 20 bytes; at least 100Mi, e.g. 20Gi",
+        "",
+    ),
+    "key of a label": (
+        f"{IMAGE}driver: {{labels: {{a b: x}}}}",
+        "2: driver.labels: 'a b' is not a key of Kubernetes",
+        "",
+    ),
+    "value of a label": (
+        f"{IMAGE}scheduler: {{node_selector: {{pool: a b}}}}",
+        "2: scheduler.node_selector: 'a b' is not a value of Kubernetes' labels",
+        "",
+    ),
+    "label of the operator": (
+        f"{IMAGE}driver: {{labels: {{dask.org/component: x}}}}",
+        "2: driver.labels: dask.org/component is set by Tokenlake",
+        "",
+    ),
+    "toleration": (
+        f"{IMAGE}spot: {{workers: 1, tolerations: [{{key: a, operator: Exists, value: b}}]}}",
+        "2: spot.tolerations: with the operator Exists there is no value, not 'b'",
+        "",
+    ),
+    "key of a toleration": (
+        f"{IMAGE}spot: {{workers: 1, tolerations: [{{key: a, effct: NoExecute}}]}}",
+        "2: unknown key 'spot.tolerations.effct'",
+        "did you mean 'effect'?",
+    ),
+    "spread": (
+        f"{IMAGE}default: {{topology_spread: [{{topology_key: zone}}, {{topology_key: zone}}]}}",
+        "2: default.topology_spread: zone occurs twice",
+        "",
+    ),
+    "secret of an image": (
+        f"{IMAGE}driver: {{image_pull_secrets: [My_Secret]}}",
+        "2: driver.image_pull_secrets: 'My_Secret' is not a name of Kubernetes",
+        "",
+    ),
     "no workers": (f"{IMAGE}workers: 0", "2: workers: input should be greater than", ""),
     "some workers": (f"{IMAGE}workers: some", "2: workers: input should be a valid int", ""),
     "name": (f"{IMAGE}name: My_Cluster", "2: name: string should match pattern", ""),

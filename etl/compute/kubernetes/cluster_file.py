@@ -5,15 +5,9 @@ from typing import Annotated, ClassVar, Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from etl.compute.cluster_settings import (
-    ClusterSettings,
-    Memory,
-    Quantity,
-    Workers,
-    workers_for,
-)
+from etl.compute.cluster_settings import ClusterSettings, Cpu, Memory, Workers, workers_for
+from etl.compute.kubernetes.pod_group import PodGroup, WorkerGroup
 from etl.settings_files.secret_names import may_be_secret
-from etl.settings_files.settings import Settings
 
 SCHEME: Final = "k8s:"
 
@@ -34,50 +28,45 @@ Name = Annotated[
 ]
 
 
-class Toleration(Settings):
-    """A taint of nodes that pods of a group tolerate, with the names of Kubernetes."""
-
-    key: str
-    operator: Literal["Equal", "Exists"] = "Equal"
-    value: str | None = None
-    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
-
-
-class WorkerGroup(Settings):
-    """A group of workers on other nodes; None: as in the manifest of the group."""
-
-    workers: Workers
-    memory: Memory | None = None
-    node_selector: dict[str, str] | None = None
-    tolerations: tuple[Toleration, ...] | None = Field(None, strict=False)
-
-
 class ClusterFile(ClusterSettings):
-    """A Dask cluster on Kubernetes.
-
-    ``workers`` is the number of on-demand workers, which do the shuffles; the workers of ``spot`` help to
-    read and to tokenize. ``max_workers`` limits `auto`. ``cpu`` and ``memory`` are of a worker, which has
-    one thread. After ``idle_timeout`` seconds without work, the operator deletes the cluster.
-    ``environment`` is added to the driver and the workers: variables of Tokenlake (TOKENLAKE_...), of
-    regions, endpoints and threads. Credentials are in the Secret ``tokenlake-s3``, other variables in the
-    ConfigMap ``tokenlake-settings``.
-    """
+    """A Dask cluster on Kubernetes, and the driver of submitted runs."""
 
     noun: ClassVar[str] = "cluster file"
     example: ClassVar[str] = "image: registry.example.com/tokenlake:0.1.0"
 
     image: str = Field(min_length=1)
+    """The image of all pods, made from k8s/Dockerfile."""
     namespace: Name = "tokenlake"
+    """The namespace of all objects."""
     context: str | None = None
+    """The context of the kubeconfig; null: the current one."""
     name: Name = "tokenlake"
+    """The name of the cluster, with which the names of its objects begin."""
     workers: Workers = "auto"
+    """The number of on-demand workers, which do the shuffles; `auto`: one for each 17 GB of input (10 minutes
+    at 28 MB/s)."""
     max_workers: int = Field(100, ge=1)
-    spot: WorkerGroup | None = None
-    high_memory: WorkerGroup | None = None
-    cpu: Quantity = "1"
+    """The limit of `auto`."""
+    cpu: Cpu = "1"
+    """The CPUs of a worker, which has one thread, unless its group has others."""
     memory: Memory = "4Gi"
+    """The memory of a worker, unless its group has another; of `high_memory` 16Gi."""
+    scheduler: PodGroup = PodGroup()
+    """The scheduler."""
+    driver: PodGroup = PodGroup()
+    """The drivers of `etl submit`."""
+    default: PodGroup = PodGroup()
+    """The on-demand workers."""
+    spot: WorkerGroup | None = None
+    """Workers on spot nodes, which help to read and to tokenize; there are none during shuffles."""
+    high_memory: WorkerGroup | None = None
+    """Workers on nodes with more memory, for shuffles."""
     idle_timeout: int = Field(1800, ge=60)
-    environment: dict[str, str] = Field(default_factory=dict)
+    """The seconds without work after which the operator deletes the cluster."""
+    environment: dict[str, str] = Field({})
+    """Variables of the driver and the workers: of Tokenlake (TOKENLAKE_...), of regions, endpoints and
+    threads. Credentials are in the Secret `tokenlake-s3`, other variables in the ConfigMap
+    `tokenlake-settings`."""
 
     @field_validator("environment")
     @classmethod
@@ -98,11 +87,17 @@ class ClusterFile(ClusterSettings):
             raise ValueError("workers and spot.workers cannot both be auto: set one to a number")
         return self
 
+    def auto_group(self) -> str | None:
+        """Return the group that has as many workers as its input needs; None if all sizes are fixed."""
+        if self.workers == "auto":
+            return "default"
+        return "spot" if self.spot is not None and self.spot.workers == "auto" else None
+
     def with_workers(self, workers: int | Literal["auto"] | None) -> Self:
         """Return the settings with another size of the group that is `auto`, or of the on-demand one."""
         if workers is None:
             return self
-        if self.spot is not None and self.spot.workers == "auto":
+        if self.spot is not None and self.auto_group() == "spot":
             spot = self.spot.model_copy(update={"workers": workers})
             return self.model_copy(update={"spot": spot})
         return self.model_copy(update={"workers": workers})
@@ -117,3 +112,10 @@ class ClusterFile(ClusterSettings):
         groups |= {"spot": self.spot.workers} if self.spot is not None else {}
         groups |= {"high-memory": self.high_memory.workers} if self.high_memory is not None else {}
         return {name: auto if size == "auto" else size for name, size in groups.items()}
+
+    def worker_pods(self, group: str) -> PodGroup:
+        """Return the size and place of the workers of a group: ``default``, ``spot`` or ``high-memory``."""
+        own: PodGroup = getattr(self, group.replace("-", "_"))
+        is_shipped = group == "high-memory"
+        memory = own.memory or (None if is_shipped else self.memory)
+        return own.model_copy(update={"cpu": own.cpu or self.cpu, "memory": memory})

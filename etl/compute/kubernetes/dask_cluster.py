@@ -1,15 +1,11 @@
 """`DaskCluster`: create the cluster of a file, wait until it works or say why it does not, and delete it."""
 
-import base64
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Final
 
 from distributed.security import Security
 
-from etl.compute import certificates
 from etl.compute.kubernetes import resources
 from etl.compute.kubernetes.api import Api, is_deleted
 from etl.compute.kubernetes.api_failure import OPERATOR_HINT
@@ -25,6 +21,7 @@ from etl.compute.kubernetes.shared_cluster import (
     list_abandoned,
     release_cluster,
 )
+from etl.compute.kubernetes.tls_secret import TlsSecret
 from etl.compute.kubernetes.waiting import Waiting
 from etl.compute.listener import Listener
 from etl.errors import ClusterError
@@ -60,6 +57,7 @@ class DaskCluster:
     def __init__(self, api: Api, settings: ClusterFile, listener: Listener) -> None:
         self._api = api
         self._settings = settings
+        self._tls = TlsSecret(api, settings)
         self.listener = listener
         self.name = settings.name
         self.where = f"cluster {settings.name} in namespace {settings.namespace}"
@@ -71,7 +69,7 @@ class DaskCluster:
 
     def require_permissions(self) -> None:
         """Raise ClusterError if this account lacks a permission that a run needs."""
-        self._api.require(NEEDS | ({} if _has_certificates() else _NEEDS_OUTSIDE))
+        self._api.require(NEEDS | ({} if self._tls.is_mounted() else _NEEDS_OUTSIDE))
 
     def create(self, sizes: Mapping[str, int], *, use: ClusterUse | None = None) -> None:
         """Create the cluster, or add workers to an existing cluster.
@@ -244,31 +242,12 @@ class DaskCluster:
             delete_unused(self._api, self._settings, self.listener)
 
     def security(self) -> Security:
-        """Return the TLS settings of a client, with the certificates of this pod or of the Secret."""
-        if _has_certificates():
-            return certificates.tls_settings(resources.TLS_FOLDER)
-        secret = self._api.get("Secret", resources.TLS_SECRET)
-        names = (certificates.AUTHORITY, "client.pem")
-        data = {} if secret is None else secret.get("data", {})
-        if missing := [name for name in names if name not in data]:
-            raise ClusterError(
-                f"the Secret {resources.TLS_SECRET} has no {missing[0]}",
-                where=self.where,
-                hint="delete the Secret and the cluster: the next start creates both again",
-            )
-        authority, client = (base64.b64decode(data[name]).decode() for name in names)
-        return certificates.client_settings(authority, client)
+        """Return the TLS settings of a client; raise ClusterError if there are none, or expired ones."""
+        return self._tls.security()
 
     def ensure_certificates(self) -> None:
-        """Create the Secret of the certificates, unless it exists or is mounted here."""
-        if _has_certificates():
-            return
-        if self._api.get("Secret", resources.TLS_SECRET) is not None:
-            return
-        with tempfile.TemporaryDirectory(prefix="tokenlake-tls-") as folder:
-            certificates.make_certificates(folder)
-            self._api.create(resources.tls_secret(self._settings, Path(folder)))
-        self.listener.note(f"secret     {resources.TLS_SECRET} created")
+        """Create the certificates, unless they exist; raise ClusterError if these have expired."""
+        self._tls.ensure(self.listener)
 
     def _find(self) -> Resource | None:
         return self._api.get("DaskCluster", self.name)
@@ -279,11 +258,6 @@ class DaskCluster:
 
     def _pods(self, **labels: str) -> list[Resource]:
         return self._api.list("Pod", resources.cluster_labels(self._settings, **labels))
-
-
-def _has_certificates() -> bool:
-    """Return whether the certificates are mounted, as in the pod of a driver."""
-    return (Path(resources.TLS_FOLDER) / certificates.AUTHORITY).is_file()
 
 
 def _states(pods: list[Resource]) -> str:

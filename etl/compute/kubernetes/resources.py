@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from etl.compute import certificates
-from etl.compute.kubernetes.cluster_file import SCHEME, ClusterFile, WorkerGroup
+from etl.compute.kubernetes.cluster_file import SCHEME, ClusterFile
+from etl.compute.kubernetes.pod_group import PodGroup
+from etl.settings_files.settings import Settings
 from etl.settings_files.yaml_file import FileKind, YamlFile
 
 Resource = dict[str, Any]
@@ -47,7 +49,8 @@ def dask_cluster(settings: ClusterFile, workers: int) -> Resource:
     spec["scheduler"]["spec"]["containers"][0]["image"] = settings.image
     service = spec["scheduler"]["service"]
     service["selector"]["dask.org/cluster-name"] = settings.name
-    _fill_worker(spec["worker"], settings, workers, settings.memory)
+    _place(spec["scheduler"], settings.scheduler, cluster_labels(settings, component="scheduler"))
+    _fill_worker(spec["worker"], settings, "default", workers)
     return cluster
 
 
@@ -58,19 +61,9 @@ def worker_group(settings: ClusterFile, group: str, workers: int) -> Resource:
         for item in _manifests("dask.yaml", "DaskWorkerGroup")
         if item["metadata"]["name"] == f"{_BASE_NAME}-{group}"
     )
-    own: WorkerGroup | None = getattr(settings, group.replace("-", "_"))
-    assert own is not None
     _name(resource, settings, f"{settings.name}-{group}")
     resource["spec"]["cluster"] = settings.name
-    worker = resource["spec"]["worker"]
-    shipped = worker["spec"]["containers"][0]["resources"]["limits"]["memory"]
-    memory = own.memory or (shipped if group == "high-memory" else settings.memory)
-    _fill_worker(worker, settings, workers, memory)
-    if own.node_selector is not None:
-        worker["spec"]["nodeSelector"] = dict(own.node_selector)
-    if own.tolerations is not None:
-        tolerations = [each.model_dump(exclude_none=True) for each in own.tolerations]
-        worker["spec"]["tolerations"] = tolerations
+    _fill_worker(resource["spec"]["worker"], settings, group, workers)
     return resource
 
 
@@ -85,8 +78,10 @@ def driver_job(
     (job,) = _manifests("driver.yaml", "Job")
     _name(job, settings, driver_name(settings))
     job["spec"]["activeDeadlineSeconds"] = _SUBMIT_SECONDS
-    job["spec"]["template"]["metadata"]["labels"] |= _LABELS
-    pod = job["spec"]["template"]["spec"]
+    template = job["spec"]["template"]
+    template["metadata"]["labels"] |= _LABELS
+    _place(template, settings.driver, template["metadata"]["labels"])
+    pod = template["spec"]
     container = pod["containers"][0]
     container["image"] = settings.image
     container["args"] = ["etl", *arguments]
@@ -157,7 +152,7 @@ def tls_secret(settings: ClusterFile, folder: Path) -> Resource:
     }
 
 
-def _fill_worker(worker: Resource, settings: ClusterFile, workers: int, memory: str) -> None:
+def _fill_worker(worker: Resource, settings: ClusterFile, group: str, workers: int) -> None:
     worker["replicas"] = workers
     container = worker["spec"]["containers"][0]
     container["image"] = settings.image
@@ -166,8 +161,50 @@ def _fill_worker(worker: Resource, settings: ClusterFile, workers: int, memory: 
         for argument in container["args"]
     ]
     container["env"] = _environment(settings.environment)
-    container["resources"]["requests"] |= {"cpu": settings.cpu, "memory": memory}
-    container["resources"]["limits"] |= {"memory": memory}
+    labels = {"workergroup-name": f"{settings.name}-{group}"}
+    _place(worker, settings.worker_pods(group), cluster_labels(settings, **labels))
+
+
+def _place(template: Resource, group: PodGroup, labels: Mapping[str, str]) -> None:
+    """Set the size and place of the pods of a template, which have some labels.
+
+    What the group does not set is as in the manifest.
+    """
+    metadata, pod = template["metadata"], template["spec"]
+    metadata["labels"] = (group.labels or {}) | metadata["labels"]
+    if group.annotations is not None:
+        metadata["annotations"] = metadata.get("annotations", {}) | group.annotations
+    resources = pod["containers"][0]["resources"]
+    sizes = {"cpu": group.cpu, "memory": group.memory, "ephemeral-storage": group.ephemeral_storage}
+    resources["requests"] |= {name: size for name, size in sizes.items() if size is not None}
+    resources["limits"] |= {"memory": resources["requests"]["memory"]}
+    for volume in pod["volumes"]:
+        if "emptyDir" in volume:  # its files count as ephemeral storage
+            volume["emptyDir"]["sizeLimit"] = resources["requests"]["ephemeral-storage"]
+    selector = {"labelSelector": {"matchLabels": dict(labels)}}
+    fields = {
+        "nodeSelector": group.node_selector,
+        "tolerations": _listed(group.tolerations),
+        "topologySpreadConstraints": _listed(group.topology_spread, **selector),
+        "priorityClassName": group.priority_class,
+        "imagePullSecrets": None
+        if group.image_pull_secrets is None
+        else [{"name": name} for name in group.image_pull_secrets],
+    }
+    pod |= {name: value for name, value in fields.items() if value is not None}
+
+
+def _listed(items: Sequence[Settings] | None, **also: Resource) -> list[Resource] | None:
+    """Return settings with the names of Kubernetes, such as ``topologyKey``."""
+    if items is None:
+        return None
+    dumps = (item.model_dump(exclude_none=True) for item in items)
+    return [{_camel(name): value for name, value in dump.items()} | also for dump in dumps]
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))
 
 
 def _name(resource: Resource, settings: ClusterFile, name: str) -> None:
