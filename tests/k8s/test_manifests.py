@@ -30,7 +30,7 @@ FOLDERS = sorted(
 )
 OVERLAYS = [folder for folder in FOLDERS if folder.startswith("k8s/overlays/")]
 DRIVER = {
-    ("kubernetes.dask.org", "daskclusters"): ["get", "create", "delete"],
+    ("kubernetes.dask.org", "daskclusters"): ["get", "list", "create", "patch", "delete"],
     ("kubernetes.dask.org", "daskworkergroups"): ["get", "list", "create", "patch", "delete"],
     ("", "pods"): ["list"],
     ("", "services"): ["list"],
@@ -38,6 +38,7 @@ DRIVER = {
     ("apps", "deployments"): ["list"],
     ("apps", "replicasets"): ["list"],
     ("", "pods/log"): ["get"],
+    ("batch", "jobs"): ["get"],
 }
 GRANTS = {
     "tokenlake-driver": DRIVER,

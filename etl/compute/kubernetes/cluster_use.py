@@ -1,4 +1,4 @@
-"""Who uses a cluster: recorded on its DaskCluster, so that the last user deletes it, and nobody before.
+"""Who uses a cluster: recorded on its DaskCluster, so that only the last user deletes it.
 
 A use is an annotation of the DaskCluster with the run, its user and when it was last renewed. Joining is one
 patch, and a deletion names the version of the DaskCluster in which nobody else uses it: the API server
@@ -101,7 +101,7 @@ def describe_abandoned(cluster: Resource) -> str:
 
 def names_of(uses: Sequence[Use]) -> str:
     """Return who uses a cluster."""
-    return ", ".join(map(str, uses)) or "nobody"
+    return ", ".join(map(str, uses)) or "no run"
 
 
 class ClusterUse:
@@ -198,7 +198,7 @@ def _machine() -> str | None:
 
 
 def _exists(process: int) -> bool:
-    """Return whether a process of this machine runs, and has not only an exit code that nobody has read."""
+    """Return whether a process of this machine runs: one with an unread exit code does not."""
     try:
         state = Path(f"/proc/{process}/stat").read_text("utf-8", "replace").rpartition(")")[2]
     except OSError:

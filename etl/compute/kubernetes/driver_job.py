@@ -84,7 +84,7 @@ class Driver:
         job = resources.driver_job(self._settings, arguments, paths, recipe["metadata"]["name"])
         self._api.require(_NEEDS)
         account = job["spec"]["template"]["spec"]["serviceAccountName"]
-        self._api.require(CLUSTER_NEEDS, account=account)
+        self._api.require(CLUSTER_NEEDS | {"jobs": "get"}, account=account)
         self._replace()
         # The Job is first, so that it owns the rest: its pod waits for the ConfigMap, and if this process is
         # killed, the Job ends at its deadline. Its name is a lock: of several submissions, one creates it.
