@@ -70,6 +70,7 @@ _REPEATS = _empty("document", "ordinal", "keeper", "bucket")
 _COUNT = _empty("units")
 _UNITS_PER_ROW: Final = 16  # of a typical web page; only decides how many data files a task reads
 _WRITTEN = pd.DataFrame({name: pd.Series(dtype=object) for name in ("data_files", "short")})
+_FILES = _WRITTEN[["data_files"]]  # the driver needs no more
 _SHORT = _empty("document")
 _QUESTIONS = _empty("document", "range", "bucket")
 _ANSWERS = _empty("document", "range")
@@ -101,10 +102,8 @@ def find_repeated_passages(
     short = map_frames("cuts.short", _short_documents, written, meta=_SHORT)
     repeats = _repeats(_leave_out_short(units, short), inputs.files)
     cut = map_frames("cuts.write", replace(write, kind=schemas.CUT), repeats, meta=_WRITTEN)
-    own = map_frames(
-        "cuts.write", itemgetter(["data_files"]), written, meta=_WRITTEN[["data_files"]]
-    )
-    new = (*_data_files(client, own), *_data_files(client, cut))
+    files = map_frames("cuts.write", itemgetter([*_FILES.columns]), written, meta=_FILES)
+    new = (*_data_files(client, files), *_data_files(client, cut))
     return replace(earlier, data_files=(*earlier.data_files, *new))
 
 
@@ -171,8 +170,7 @@ def shared_units(units: pd.DataFrame) -> pd.DataFrame:
     """Return the units whose hash occurs more than once, at least once in an undecided document."""
     frame = pl.DataFrame({name: units[name].to_numpy() for name in _UNITS.columns})
     # A hash that only decided documents have cuts nothing.
-    is_shared = (pl.len().over("hash") > 1) & (pl.col("ordinal").max().over("hash") >= 0)
-    shared = frame.filter(is_shared)
+    shared = frame.filter(pl.len().over("hash") > 1, pl.col("ordinal").max().over("hash") >= 0)
     return pd.DataFrame({name: shared[name].to_numpy() for name in _UNITS.columns})
 
 
