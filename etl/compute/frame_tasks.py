@@ -14,7 +14,7 @@ def map_frames(
 
     A frame of one partition is passed to all tasks, and so are arguments that are no frames. ``name`` is the
     name of the tasks at the scheduler, such as ``minhash.pairs``. Dask joins the names of up to four fused
-    tasks with ``-``, and groups tasks by the first name and the following ones that have only letters: with
-    a ``.`` in each, by the first alone. Its dashboard cuts names of more than 15 characters.
+    tasks with ``-``, and groups tasks by the first name and by the following names up to a character that is
+    not a letter: with a ``.`` in each, by the first alone. Its dashboard cuts names after 15 characters.
     """
     return dd.map_partitions(function, *arguments, meta=meta, token=name, align_dataframes=False)

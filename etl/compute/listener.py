@@ -75,7 +75,7 @@ class RunTotals:
     """What a run has committed so far.
 
     ``rejected`` documents are counted by rule, bytes that were read and data files that were written by
-    table. ``duplicates`` are kept documents that a deduplication stage drops. ``seconds`` are those of all
+    table. ``duplicates`` are kept documents that a deduplication stage drops. ``seconds`` are the time of all
     workers, by the parts of the work that ``etl report`` lists. ``quarantined`` units could not be read.
     """
 

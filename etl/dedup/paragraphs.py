@@ -72,7 +72,6 @@ _UNITS_PER_ROW: Final = 16  # of a typical web page; only decides how many data 
 _WRITTEN = pd.DataFrame({name: pd.Series(dtype=object) for name in ("data_files", "short")})
 _FILES = _WRITTEN[["data_files"]]  # the driver needs no more
 _SHORT = _empty("document")
-_WRITE = "cuts.write"
 _QUESTIONS = _empty("document", "range", "bucket")
 _ANSWERS = _empty("document", "range")
 
@@ -99,15 +98,14 @@ def find_repeated_passages(
     earlier = earlier.write(inputs)
     write = _WriteRows(inputs.files, inputs.reader, stage, inputs.name, schemas.SHORT)
     repeats = _repeats(units, inputs.files)
-    written = hold_frame(
-        client, map_frames(_WRITE, write, repeats, meta=_WRITTEN), label="dedup_paragraphs"
-    )
+    written = map_frames("cuts.write", write, repeats, meta=_WRITTEN)
+    written = hold_frame(client, written, label="dedup_paragraphs")
     short = map_frames("cuts.short", _short_documents, written, meta=_SHORT)
     repeats = _repeats(_leave_out_short(units, short), inputs.files)
-    cut = map_frames(_WRITE, replace(write, kind=schemas.CUT), repeats, meta=_WRITTEN)
-    files = map_frames(_WRITE, itemgetter([*_FILES.columns]), written, meta=_FILES)
-    data_files = (*_data_files(client, files), *_data_files(client, cut))
-    return replace(earlier, data_files=(*earlier.data_files, *data_files))
+    cut = map_frames("cuts.write", replace(write, kind=schemas.CUT), repeats, meta=_WRITTEN)
+    files = map_frames("cuts.write", itemgetter([*_FILES.columns]), written, meta=_FILES)
+    new = (*_data_files(client, files), *_data_files(client, cut))
+    return replace(earlier, data_files=(*earlier.data_files, *new))
 
 
 def _shared_units(inputs: PassInput, earlier: PassResult) -> dd.DataFrame:
@@ -120,17 +118,11 @@ def _shared_units(inputs: PassInput, earlier: PassResult) -> dd.DataFrame:
     numbers, rows = files.chosen(lambda f: "cut" in f.kinds and "cut" not in f.keyed)
     file_parts = task_batches(numbers, rows * _UNITS_PER_ROW)
     counts = files.frame(
-        file_parts,
-        read=partial(_count_units, reader=reader),
-        meta=_COUNT,
-        label="cuts.count",
+        file_parts, read=partial(_count_units, reader=reader), meta=_COUNT, label="cuts.count"
     )
     num_units = int(compute_frame(client, counts, label="dedup_paragraphs")["units"].sum())
     units = files.frame(
-        file_parts,
-        read=partial(_read_units, reader=reader),
-        meta=_UNITS,
-        label="cuts.units",
+        file_parts, read=partial(_read_units, reader=reader), meta=_UNITS, label="cuts.units"
     )
     units = earlier.leave_out(units, file_parts, "document")
     units = shuffle_by_range(units, "hash", partitions_for(num_units, stored.rows))
@@ -179,8 +171,7 @@ def shared_units(units: pd.DataFrame) -> pd.DataFrame:
     """Return the units whose hash occurs more than once, at least once in an undecided document."""
     frame = pl.DataFrame({name: units[name].to_numpy() for name in _UNITS.columns})
     # A hash that only decided documents have cuts nothing.
-    is_shared = (pl.len().over("hash") > 1) & (pl.col("ordinal").max().over("hash") >= 0)
-    shared = frame.filter(is_shared)
+    shared = frame.filter(pl.len().over("hash") > 1, pl.col("ordinal").max().over("hash") >= 0)
     return pd.DataFrame({name: shared[name].to_numpy() for name in _UNITS.columns})
 
 

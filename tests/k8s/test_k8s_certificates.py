@@ -75,7 +75,9 @@ def test_a_driver_connects_with_its_own_key(
     settings = ClusterFile(image="x")
     (volume,) = (
         each
-        for each in resources.driver_job(settings, [], {}, "recipe")["spec"]["template"]["spec"]["volumes"]
+        for each in resources.driver_job(settings, [], {}, "recipe")["spec"]["template"]["spec"][
+            "volumes"
+        ]
         if each["name"] == "tls"
     )
     add_secret(api, tmp_path / "certificates", days=90)
