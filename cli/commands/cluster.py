@@ -91,7 +91,7 @@ def lines(state: "ClusterState") -> Iterator[str]:
 
 
 def _count(group: str, cluster: "Status") -> str:
-    """Return how many workers of a group are ready, of how many, and what the others are doing."""
+    """Return the numbers of ready and wanted workers of a group, and what the others are doing."""
     states = cluster.workers.get(group, {})
     ready = f"{states.get('ready', 0):,}"
     if (wanted := cluster.wanted.get(group)) is not None:

@@ -10,7 +10,7 @@ import re
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -38,9 +38,12 @@ class KubernetesApi:
     denied_to_driver: set[tuple[str, str]] = field(default_factory=set)
     namespaces: set[str] = field(default_factory=lambda: {"tokenlake"})
     ports: dict[int, int] = field(default_factory=dict)  # of the pods -> of this machine
-    logs: dict[str, str] = field(default_factory=dict)  # by pod
+    logs: dict[str, str] = field(
+        default_factory=dict
+    )  # by pod, with " before" of its last container
     on_create: Callable[[str, Json], None] = lambda _plural, _item: None
     on_delete: Callable[[str, Json], None] = lambda _plural, _item: None
+    expired_pages: int = 0  # this many requests for further pages are refused
     calls: Counter[tuple[str, str]] = field(default_factory=Counter)  # verb, resource
     versions: Iterator[int] = field(default_factory=count)
     fault: Callable[[str, str], str | int | None] = lambda _method, _path: None
@@ -100,7 +103,10 @@ class KubernetesApi:
         if sub == "portforward":
             return await self._forward(request)
         if sub == "log":
-            return web.Response(text=self.logs.get(name, ""))
+            text = self.logs.get(f"{name} before" if "previous" in request.query else name, "")
+            if "timestamps" in request.query:
+                text = re.sub("^(?=.)", f"{now()} ", text, flags=re.MULTILINE)
+            return web.Response(text=text)
         return await self._answer(request, verb, (plural, namespace, name))
 
     async def review(self, request: web.Request) -> web.Response:
@@ -130,7 +136,7 @@ class KubernetesApi:
                 and _is_selected(item, request.query.get("fieldSelector", ""))
                 and all(item["metadata"].get("labels", {}).get(k) == v for k, v in wanted)
             ]
-            return web.json_response({"items": items})
+            return self._page(items, request.query)
         if verb == "create":
             item = await request.json()
             key = plural, namespace, item["metadata"]["name"]
@@ -154,6 +160,15 @@ class KubernetesApi:
             self._delete(key)
             await asyncio.to_thread(self.on_delete, plural, item)
         return web.json_response(item)
+
+    def _page(self, items: list[Json], query: Mapping[str, str]) -> web.Response:
+        first, limit = int(query.get("continue", 0)), int(query.get("limit", len(items)))
+        if first and self.expired_pages:
+            self.expired_pages -= 1
+            return _status(410, "The provided continue parameter is too old")
+        end = first + limit
+        metadata = {"continue": str(end)} if end < len(items) else {}
+        return web.json_response({"items": items[first:end], "metadata": metadata})
 
     def _delete(self, key: Key) -> None:
         """Delete an object and what it owns."""

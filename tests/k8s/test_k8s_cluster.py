@@ -206,7 +206,7 @@ def test_a_cluster_that_cannot_start_is_reported_and_deleted(
             del api.objects["pods", "tokenlake", name]
 
     api.on_create, api.on_delete = create, delete
-    api.logs[BROKEN] = "No module named 'etl'\n"
+    api.logs[f"{BROKEN} before"] = "No module named 'etl'\n"
     result = CliRunner().invoke(app, ["cluster", "up", "cluster.yaml"])
     assert result.exit_code == 1
     assert isinstance(result.exception, SystemExit), "no traceback"

@@ -116,7 +116,7 @@ class Api:
             if page is None:  # the next page is of a version that is no longer stored: read all
                 items, params = [], selectors
                 continue
-            for item in page["items"] or []:
+            for item in page["items"] or ():  # null in a list of metadata
                 item["metadata"].pop("managedFields", None)  # half of an item
                 items.append(item)
             if not (token := page.get("metadata", {}).get("continue")):
@@ -212,7 +212,7 @@ class Api:
             while (found := find()) is not None or follower.is_active:
                 self._loop.run(follower.add(found or {}))
                 yield from self._requests.run(
-                    lambda: follower.read(_FOLLOW_SECONDS), "get", "pods/log"
+                    lambda: follower.read(_FOLLOW_SECONDS), "get", "pods/log", once=True
                 )
         finally:
             self._loop.run(follower.stop())

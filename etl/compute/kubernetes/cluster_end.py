@@ -11,7 +11,7 @@ from etl.compute.listener import Listener
 from etl.errors import ClusterError
 from etl.plural import many
 
-_STALLED_SECONDS: Final = 60.0  # pods have 20 to end
+_STALLED_SECONDS: Final = 120.0  # pods have 20 to end; the controllers may have other work
 _OWNED: Final = ("Deployment", "ReplicaSet", "Pod", "Service")
 """What the operator and the controllers of Kubernetes create for a cluster, with its label."""
 _NOUNS: Final = {"DaskCluster": "cluster", "DaskWorkerGroup": "worker group"}
@@ -42,8 +42,10 @@ def await_end(api: Api, settings: ClusterFile, listener: Listener) -> None:
     Raises ClusterError that names what is left if nothing ends any more.
     """
     waiting = Waiting(listener)
-    fewest, changed = None, 0.0
-    while left := list_left(api, settings):
+    fewest, changed, was_left = None, 0.0, False
+    # Twice nothing, since the operator may still be creating Deployments, which Kubernetes deletes at once.
+    while (left := list_left(api, settings)) or was_left:
+        was_left = bool(left)
         if not all(map(_is_ending, left.get("DaskCluster", ()))):
             return
         # The operator may create a group while the cluster is deleted, and then does not delete it.
@@ -53,7 +55,8 @@ def await_end(api: Api, settings: ClusterFile, listener: Listener) -> None:
             fewest, changed = count, waiting.seconds
         if waiting.seconds - changed > _STALLED_SECONDS:
             raise _error(settings, left)
-        waiting.report(f"the cluster to end, {describe(left)} left")
+        if left:
+            waiting.report(f"the cluster to end, {describe(left)} left")
         waiting.pause(count)
 
 

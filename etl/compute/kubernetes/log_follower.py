@@ -1,24 +1,28 @@
-"""`LogFollower`: merge the lines of several logs as they arrive."""
+"""`LogFollower`: merge the lines of several logs as they arrive, also after an outage."""
 
 import asyncio
-from collections import Counter
+import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from typing import Final
 
 _MAX_LINES: Final = 10_000  # that wait to be read
+_MAX_FAILURES: Final = 60  # without a new line
+_RETRY_SECONDS: Final = 1.0
+_TIME: Final = re.compile(r"(\S{19})(?:\.(\d+))?\S*")
 Line = tuple[str, str]
 """A line after the name of its pod."""
+OpenLog = Callable[[str, str | None, str], AsyncIterator[str]]
+"""Reads the log of a pod and a container since a time; each line starts with its time and a space."""
 
 
 class LogFollower:
-    """Reads logs in tasks of an event loop; ``open_log`` reads the log of a pod and a container."""
+    """Reads logs in tasks of an event loop."""
 
-    def __init__(self, open_log: Callable[[str, str | None], AsyncIterator[str]]) -> None:
+    def __init__(self, open_log: OpenLog) -> None:
         self._open_log = open_log
         self._lines: asyncio.Queue[Line] = asyncio.Queue(_MAX_LINES)
-        self._tasks: dict[asyncio.Task[None], tuple[str, str | None]] = {}
-        self._counts: Counter[str] = Counter()  # lines of each pod
+        self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def is_active(self) -> bool:
@@ -28,31 +32,39 @@ class LogFollower:
     async def add(self, pods: Mapping[str, str | None]) -> None:
         """Follow further pods, each with its container."""
         for pod, container in pods.items():
-            self._start(pod, container)
-
-    def _start(self, pod: str, container: str | None) -> None:
-        task = asyncio.create_task(self._follow(pod, container))
-        self._tasks[task] = pod, container
+            self._tasks.add(asyncio.create_task(self._follow(pod, container)))
 
     async def _follow(self, pod: str, container: str | None) -> None:
-        known, number = self._counts[pod], 0
-        async for line in self._open_log(pod, container):
-            number += 1
-            if number > known:
-                self._counts[pod] = number
-                await self._lines.put((pod, line))
+        """Read a log to its end; after an outage, continue after the last line that was read."""
+        import httpx
+        import kr8s
+
+        last, failures = "", 0
+        while True:
+            since = last
+            try:
+                async for text in self._open_log(pod, container, since):
+                    time, _, line = text.partition(" ")
+                    if not since or _order(time) > _order(since):
+                        last, failures = time, 0
+                        await self._lines.put((pod, line))
+                return
+            except (httpx.HTTPError, kr8s.ServerError, kr8s.APITimeoutError, OSError) as error:
+                response = getattr(error, "response", None)
+                is_refused = response is not None and response.status_code < 500
+                if is_refused or failures == _MAX_FAILURES:
+                    raise
+            failures += 1
+            await asyncio.sleep(_RETRY_SECONDS)
 
     async def read(self, seconds: float) -> list[Line]:
         """Return the lines that have arrived, or those that arrive next within a time.
 
-        Raises the error of a log that could not be read, after its lines were returned; the next call
-        continues it.
+        Raises the error of a log that cannot be read, also when it is called again.
         """
         for task in [task for task in self._tasks if task.done()]:
-            log = self._tasks.pop(task)
-            if task.exception() is not None:
-                self._start(*log)
             task.result()
+            self._tasks.discard(task)
         lines: list[Line] = []
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -66,3 +78,13 @@ class LogFollower:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _order(time: str) -> tuple[str, str]:
+    """Return a time by which times can be compared, whose fractions have no trailing zeros.
+
+    >>> _order("2026-01-01T00:00:00.12Z") > _order("2026-01-01T00:00:00.1Z")
+    True
+    """
+    match = _TIME.match(time)
+    return (match[1], (match[2] or "").ljust(9, "0")) if match else ("", "")

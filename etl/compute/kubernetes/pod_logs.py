@@ -49,12 +49,14 @@ class PodLogs:
         self._followed: set[tuple[str, int]] = set()  # pods and how often their containers started
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines; those of several pods start with the pod's short name.
+        """Yield the lines; lines of several pods start with the pod's short name.
 
         Raises ClusterError if there is no such pod, or if it has no such log.
         """
         self._api.require({"pods/log": "get"})  # at once, not for each pod
-        pods = self._pods()
+        if self._query.of == _OF_DRIVER:
+            self._driver.require()
+        pods = self._pods(self._driver.find())
         if not pods and self._query.of != _OF_DRIVER:
             raise ClusterError(
                 f"no pod is called {self._query.of}"
@@ -68,15 +70,14 @@ class PodLogs:
             if self._query.grep in line:
                 yield line if is_one else f"{_short(name, self._settings)}  {line}"
 
-    def _pods(self) -> list[Resource]:
+    def _pods(self, job: Resource | None) -> list[Resource]:
         """Return the pods that the query selects, the driver's from old to new."""
         of = self._query.of
-        if of == _OF_DRIVER:
-            return self._driver.pods(self._driver.require())
         if of in _ROLES:
             return self._api.list("Pod", cluster_labels(self._settings, component=of))
-        job = self._driver.find()
         pods = [] if job is None else self._driver.pods(job)
+        if of == _OF_DRIVER:
+            return pods
         pods += self._api.list("Pod", cluster_labels(self._settings))
         return [pod for pod in pods if of in _names(pod, self._settings)]
 
@@ -110,8 +111,8 @@ class PodLogs:
 
     def _find_started(self) -> Mapping[str, str | None] | None:
         """Return the containers that have started since the last call; None if all have ended."""
-        job = self._driver.find()  # before its pods: one that has ended starts no further pod
-        pods = self._pods()
+        job = self._driver.find()  # first: a Job that has ended starts no further pod
+        pods = self._pods(job)
         started = self._mark([pod for pod in pods if _has_started(pod)])
         if len(self._followed) > _MAX_FOLLOWED:
             raise ClusterError(

@@ -33,7 +33,9 @@ _FROM_EVENTS: Final = ("FailedMount", "FailedCreate")
 _NOTED: Final = "NotTriggerScaleUp"  # may end when a node is added
 _EVENTS: Final = ("type!=Normal,reason!=FailedScheduling", f"reason={_NOTED}")
 """Selectors of the events that are read: a pod's own status says that it has no node."""
+_COMBINED: Final = "(combined from similar events): "
 _ROLE: Final = "dask.org/component"
+_NUMBER: Final = re.compile(r"(?<![\w-])\d[\w.]*")  # with its unit; not of a name, as in tls-2
 _UID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -69,7 +71,7 @@ class _Finding:
         A quota reports how much is used, which changes with each pod.
         """
         text = _UID.sub("", re.sub(rf"{re.escape(self.name)}[-\w.]*", "", self.message))
-        return self.several, self.role, re.sub(r"\d+", "0", text)
+        return self.several, self.role, _NUMBER.sub("0", text)
 
 
 def read_problems(
@@ -184,8 +186,8 @@ def _of_pod(pod: Resource) -> Iterator[_Finding]:
 
 
 def _of_event(event: Resource, name: str) -> Iterator[_Finding]:
-    reason, message = event.get("reason", ""), event.get("message", "").partition(" Traceback ")[0]
-    message = message.partition("\nTraceback ")[0]
+    reason, message = event.get("reason", ""), event.get("message", "").removeprefix(_COMBINED)
+    message = re.split(r"\sTraceback ", message, maxsplit=1)[0]
     kind = str(event["involvedObject"].get("kind", "object"))
     if kind.startswith("Dask") and " is forbidden" in message:
         reason = "FailedCreate"  # of the operator, which logs to events

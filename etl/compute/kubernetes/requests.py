@@ -172,16 +172,21 @@ class Requests:
         ) as response:
             return response.text
 
-    async def follow_log(self, pod: str, container: str | None) -> AsyncIterator[str]:
-        """Yield the lines of a pod's log until its container ends."""
+    async def follow_log(self, pod: str, container: str | None, since: str) -> AsyncIterator[str]:
+        """Yield the lines of a pod's log since a time until its container ends, each with its time."""
         import kr8s
 
-        params = {"follow": "true"} | ({} if container is None else {"container": container})
+        params = {
+            "follow": "true",
+            "timestamps": "true",
+            "container": container,
+            "sinceTime": since,
+        }
         try:
             async with self._api.call_api(
                 namespace=self._namespace,
                 url=f"pods/{pod}/log",
-                params=params,
+                params={name: value for name, value in params.items() if value},
                 stream=True,
                 timeout=None,
             ) as response:

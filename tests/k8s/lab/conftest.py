@@ -16,6 +16,7 @@ from tests.helpers.killed_runs import Outcome, outcome
 from tests.helpers.manifests import ROOT, build
 from tests.k8s.lab.job import OVERLAY, Site, is_costly, use_store
 from tests.k8s.lab.lab import Lab, running_lab, why_not
+from tests.k8s.lab.stand_ins import site_without_nodes
 
 NUM_FILES = 24
 NUM_DOCUMENTS = 30  # in each file
@@ -89,6 +90,15 @@ def site(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     site = Site(lab)
     with pytest.MonkeyPatch.context() as patch:
         use_store(site, patch)
+        yield site
+
+
+@pytest.fixture(scope="session")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """Start a control plane with accounts and roles, but without nodes and operator."""
+    if (reason := why_not()) is not None:
+        pytest.skip(reason)
+    with site_without_nodes(tmp_path_factory.mktemp("bare")) as site:
         yield site
 
 

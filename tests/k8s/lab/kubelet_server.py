@@ -4,6 +4,7 @@ Port-forwards are over WebSockets, as kr8s asks for them; kubectl asks Kubernete
 """
 
 import asyncio
+import os
 import struct
 from collections.abc import Callable
 from contextlib import suppress
@@ -58,12 +59,16 @@ async def _logs(request: web.Request, pod: Pod) -> web.StreamResponse:
     with path.open("rb") as file:
         if lines := request.query.get("tailLines"):
             await response.write(b"".join(file.read().splitlines(keepends=True)[-int(lines) :]))
+        stamp = b"2000-01-01T00:00:00Z " if request.query.get("timestamps") == "true" else b""
         while True:
-            if data := file.read(1 << 16):
-                await response.write(data)
-            elif not follow or pod.stopped.is_set() or _has_ended(pod):
+            is_over = not follow or pod.stopped.is_set() or _has_ended(pod)
+            data = file.readline()
+            if data.endswith(b"\n") or (data and is_over):
+                await response.write(stamp + data)
+            elif is_over:
                 break
             else:
+                file.seek(-len(data), os.SEEK_CUR)  # a line that is not complete
                 await asyncio.sleep(0.2)
     return response
 

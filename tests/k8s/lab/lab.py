@@ -127,14 +127,20 @@ def _kubelet(plane: ControlPlane, network: Network, folder: Path) -> Iterator[No
             process.kill()  # its pods end with it
 
 
-def _install_operator(lab: Lab) -> None:
-    """Install Dask's resources and operator, with the roles of its Helm chart."""
+def install_kinds(lab: Lab) -> Path:
+    """Install Dask's resources, and return the operator's Helm chart."""
     spec = importlib.util.find_spec("dask_kubernetes")
     assert spec is not None
     assert spec.origin is not None
     chart = Path(spec.origin).parent / "operator/deployment/helm/dask-kubernetes-operator"
     lab.kubectl("apply", "--server-side", "--filename", chart / "crds")
     lab.kubectl("wait", "--for=condition=Established", "crd/daskclusters.kubernetes.dask.org")
+    return chart
+
+
+def _install_operator(lab: Lab) -> None:
+    """Install Dask's resources and operator, with the roles of its Helm chart."""
+    chart = install_kinds(lab)
     template = (chart / "templates" / "clusterrole.yaml").read_text("utf-8")
     plain = "\n".join(line for line in template.splitlines() if "{{" not in line)
     role = {

@@ -1,6 +1,7 @@
 """The commands with a cluster file, by a person with the role `tokenlake-user`, on a real control plane."""
 
 import json
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -95,7 +96,6 @@ def test_a_submitted_driver(site: Site, folder: Path, expected: Outcome) -> None
         assert len(site.lab.items("pods", "app.kubernetes.io/name=tokenlake")) == 1  # its log
     finally:
         site.lab.kubectl("delete", "job", "tokenlake-driver")
-        site.lab.kubectl("delete", "configmap", "tokenlake-recipe", "--ignore-not-found")
     assert outcome(Recipe.load(folder / "recipe.yaml", settings=[f"lake={lake}"])) == expected
 
 
@@ -143,3 +143,52 @@ def test_a_namespace_that_grants_less(
     assert "daskclusters" in error
     assert "hint: " in error
     site.lab.kubectl("delete", "serviceaccount", "stranger")
+
+
+def test_a_driver_is_stopped_with_its_cluster(site: Site, folder: Path, unchanged: None) -> None:
+    lake = "s3://tokenlake/stopped-driver"
+    result = etl("submit", "recipe.yaml", "--lake", lake, "--cluster", "k8s:cluster.yaml")
+    assert result.returncode == 0, result.stderr
+    refused = etl("submit", "recipe.yaml", "--lake", lake, "--cluster", "k8s:cluster.yaml")
+    assert "`etl cluster stop FILE`" in refused.stderr
+    wait_until(
+        lambda: "Registered to" in etl("logs", "cluster.yaml", "--of", "worker").stdout,
+        seconds=120,
+        what="a worker is connected",
+    )
+    connected = etl("logs", "cluster.yaml", "--of", "worker", "--grep", "Registered to")
+    lines = connected.stdout.splitlines()
+    assert lines
+    assert all(re.match(r"default-worker-[0-9a-f]{10}  .*Registered to", line) for line in lines)
+    worker = lines[0].partition(" ")[0]
+    one = etl("logs", "cluster.yaml", "--of", f"tokenlake-{worker}", "--grep", "Registered to")
+    assert one.stdout
+    assert "Scheduler at" in etl("logs", "cluster.yaml", "--of", "scheduler").stdout
+    assert "no pod is called x" in etl("logs", "cluster.yaml", "--of", "x").stderr
+    previous = etl("logs", "cluster.yaml", "--of", "worker", "--previous")
+    assert "no container of worker has ended" in previous.stderr
+
+    followed = start("logs", "cluster.yaml", "--follow")
+    result = etl("cluster", "stop", "cluster.yaml")
+    out, err = followed.communicate(timeout=60)
+    assert (followed.returncode, err) == (0, "")
+    assert "cluster    tokenlake created" in out
+    assert result.returncode == 0, result.stderr
+    assert "driver     tokenlake-driver has stopped" in result.stderr
+    assert "cluster    tokenlake is gone" in result.stderr
+    assert "no driver was submitted" in etl("cluster", "stop", "cluster.yaml").stderr
+
+
+def test_a_cluster_is_up_when_all_workers_are_ready_and_down_when_nothing_is_left(
+    site: Site, folder: Path, unchanged: None
+) -> None:
+    result = etl("cluster", "up", "cluster.yaml", "--workers", 3)
+    assert result.returncode == 0, result.stderr
+    assert "scheduler  tokenlake-scheduler-" in result.stderr
+    assert "workers    3 of 3 ready" in result.stderr
+    assert "workers     tokenlake-default: 3 of 3 ready" in result.stdout
+    result = etl("cluster", "down", "cluster.yaml")
+    assert result.returncode == 0, result.stderr
+    owned = "daskclusters,daskworkergroups,deployments,replicasets,pods,services"
+    labels = "dask.org/cluster-name=tokenlake"
+    assert site.lab.items(owned, labels) == []
