@@ -28,12 +28,11 @@ def etl(*words: object) -> subprocess.CompletedProcess[str]:
 def run(lake: str, *options: str) -> Iterator["subprocess.Popen[str]"]:
     """Start a run from outside, and kill it at the end."""
     words = ("run", "recipe.yaml", "--lake", lake, "--cluster", "k8s:cluster.yaml")
-    process = start(*words, *options)
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
+    with start(*words, *options) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def wait_for_splits(process: "subprocess.Popen[str]") -> None:
