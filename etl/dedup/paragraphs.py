@@ -70,8 +70,6 @@ _REPEATS = _empty("document", "ordinal", "keeper", "bucket")
 _COUNT = _empty("units")
 _UNITS_PER_ROW: Final = 16  # of a typical web page; only decides how many data files a task reads
 _WRITTEN = pd.DataFrame({name: pd.Series(dtype=object) for name in ("data_files", "short")})
-_FILES = _WRITTEN[["data_files"]]  # the driver needs no more
-_SHORT = _empty("document")
 _QUESTIONS = _empty("document", "range", "bucket")
 _ANSWERS = _empty("document", "range")
 
@@ -100,11 +98,10 @@ def find_repeated_passages(
     repeats = _repeats(units, inputs.files)
     written = map_frames("cuts.write", write, repeats, meta=_WRITTEN)
     written = hold_frame(client, written, label="dedup_paragraphs")
-    short = map_frames("cuts.short", _short_documents, written, meta=_SHORT)
+    short = map_frames("cuts.short", _short_documents, written, meta=_empty("document"))
     repeats = _repeats(_leave_out_short(units, short), inputs.files)
     cut = map_frames("cuts.write", replace(write, kind=schemas.CUT), repeats, meta=_WRITTEN)
-    files = map_frames("cuts.write", itemgetter([*_FILES.columns]), written, meta=_FILES)
-    new = (*_data_files(client, files), *_data_files(client, cut))
+    new = _data_files(client, written) + _data_files(client, cut)
     return replace(earlier, data_files=(*earlier.data_files, *new))
 
 
@@ -238,8 +235,10 @@ def repeats_of(units: pd.DataFrame) -> pd.DataFrame:
 
 def _data_files(client: Client, written: dd.DataFrame) -> list[DataFile]:
     """Return the data files that ``_WriteRows`` has written."""
-    results = compute_frame(client, written, label="dedup_paragraphs")
-    return [DataFile(**fields) for text in results["data_files"] for fields in json.loads(text)]
+    name = "data_files"  # the driver needs no more
+    column = map_frames("cuts.write", itemgetter([name]), written, meta=_WRITTEN[[name]])
+    texts = compute_frame(client, column, label="dedup_paragraphs")[name]
+    return [DataFile(**fields) for text in texts for fields in json.loads(text)]
 
 
 def _short_documents(written: pd.DataFrame) -> pd.DataFrame:

@@ -83,7 +83,7 @@ class KubernetesApi:
 
     def cut(self) -> None:
         """Cut all connections of forwarded ports."""
-        for link in self.links:
+        for link in list(self.links):
             self.loop.call_soon_threadsafe(link.abort)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:

@@ -10,7 +10,7 @@ import yaml
 import etl
 from etl.compute.certificates import ROLES, make_certificates
 from etl.compute.cluster import Cluster
-from etl.compute.kubernetes import dask_cluster, resources
+from etl.compute.kubernetes import resources, waiting
 from etl.compute.kubernetes.cluster_file import ClusterFile
 from etl.errors import ClusterError
 from etl.job.doctor import Unusable
@@ -26,7 +26,7 @@ ADDRESS = "k8s:cluster.yaml"
 
 @pytest.fixture
 def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[KubernetesApi]:
-    monkeypatch.setattr(dask_cluster, "_POLL_SECONDS", 0.02)
+    monkeypatch.setattr(waiting, "_POLL_SECONDS", 0.02)
     monkeypatch.chdir(tmp_path)
     Path("cluster.yaml").write_text("image: x\nworkers: 1\n", "utf-8")
     with kubernetes_api(tmp_path) as (api, kubeconfig):

@@ -212,7 +212,7 @@ class Api:
             while (found := find()) is not None or follower.is_active:
                 self._loop.run(follower.add(found or {}))
                 yield from self._requests.run(
-                    lambda: follower.read(_FOLLOW_SECONDS), "get", "pods/log"
+                    lambda: follower.read(_FOLLOW_SECONDS), "get", "pods/log", once=True
                 )
         finally:
             self._loop.run(follower.stop())

@@ -1,7 +1,7 @@
 """Who uses a cluster: recorded on its DaskCluster, so that only the last user deletes it.
 
 A use is an annotation of the DaskCluster with the run, its user and when it was last renewed. Joining is one
-patch, and a deletion names the version of the DaskCluster in which nobody else uses it: the API server
+patch, and a deletion names the version of the DaskCluster in which no other run uses it: the API server
 refuses it if a run has joined since. A use that is not renewed for ten minutes is over, and so is one whose
 process has ended on this machine. Times are by the clock of the API server.
 """

@@ -15,7 +15,8 @@ from etl.recipe.recipe import Recipe
 from tests.helpers.killed_runs import Outcome, outcome
 from tests.helpers.manifests import ROOT, build
 from tests.k8s.lab.job import OVERLAY, Site, is_costly, use_store
-from tests.k8s.lab.lab import Lab, running_lab, why_not
+from tests.k8s.lab.lab import Lab, running_lab, wait_until, why_not
+from tests.k8s.lab.outside import FILE
 from tests.k8s.lab.stand_ins import site_without_nodes
 
 NUM_FILES = 24
@@ -133,3 +134,39 @@ def expected(recipe_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Out
     recipe = Recipe.load(recipe_file, settings=[f"lake={lake}"])
     assert run(recipe, cluster=Cluster(workers=2)).ok
     return outcome(recipe)
+
+
+@pytest.fixture(scope="session")
+def person(site: Site) -> Path:
+    """Return the kubeconfig of a person with the role `tokenlake-user`."""
+    return site.new_account("person", role="tokenlake-user")
+
+
+@pytest.fixture
+def folder(
+    recipe_file: Path, person: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """Return a folder with a cluster file and a recipe."""
+    for path in recipe_file.parent.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    (tmp_path / "cluster.yaml").write_text(FILE, "utf-8")
+    monkeypatch.setenv("KUBECONFIG", str(person))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def unchanged(site: Site) -> Iterator[None]:
+    """Check that a test leaves no object behind."""
+    before = site.inventory()
+    yield
+    wait_until(lambda: site.inventory() == before, seconds=60, what="nothing is left")
+
+
+@pytest.fixture
+def slow(site: Site) -> Iterator[None]:
+    """Let each split take a while, so that a run is in progress when the API server is lost."""
+    patch = ("patch", "configmap", "tokenlake-settings", "--type=merge", "--patch")
+    site.lab.kubectl(*patch, '{"data": {"LAB_SECONDS": "1.5"}}')
+    yield
+    site.lab.kubectl(*patch, '{"data": {"LAB_SECONDS": null}}')

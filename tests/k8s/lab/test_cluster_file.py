@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,50 +12,7 @@ from tests.helpers.cli import start
 from tests.helpers.killed_runs import Outcome, outcome
 from tests.k8s.lab.job import WORKERS, Site
 from tests.k8s.lab.lab import wait_until
-
-FILE = """
-image: registry.example.com/tokenlake:0.1.0
-workers: 2
-cpu: 250m
-memory: 1536Mi
-"""
-
-
-@pytest.fixture(scope="session")
-def person(site: Site) -> Path:
-    """Return the kubeconfig of a person with the role `tokenlake-user`."""
-    return site.new_account("person", role="tokenlake-user")
-
-
-@pytest.fixture
-def folder(
-    recipe_file: Path, person: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Path:
-    """Return a folder with a cluster file and a recipe."""
-    for path in recipe_file.parent.iterdir():
-        (tmp_path / path.name).write_bytes(path.read_bytes())
-    (tmp_path / "cluster.yaml").write_text(FILE, "utf-8")
-    monkeypatch.setenv("KUBECONFIG", str(person))
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
-def unchanged(site: Site) -> Iterator[None]:
-    """Check that a test leaves no object behind."""
-    before = site.inventory()
-    yield
-    wait_until(lambda: site.inventory() == before, seconds=60, what="nothing is left")
-
-
-def etl(*words: object) -> subprocess.CompletedProcess[str]:
-    process = start(*words)
-    try:
-        out, err = process.communicate(timeout=300)
-    finally:
-        process.kill()
-    assert "Traceback" not in err
-    return subprocess.CompletedProcess(words, process.returncode, out, err)
+from tests.k8s.lab.outside import FILE, etl
 
 
 def test_a_run_from_outside(folder: Path, unchanged: None, expected: Outcome) -> None:

@@ -1,50 +1,16 @@
 """The API server is killed or silent during a run from outside, and while its cluster is deleted."""
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from subprocess import Popen
 
 import pytest
 
 from etl.recipe.recipe import Recipe
-from tests.helpers.cli import start
 from tests.helpers.killed_runs import Outcome, outcome
 from tests.k8s.lab.job import Site
-from tests.k8s.lab.test_cluster_file import folder, person, unchanged
+from tests.k8s.lab.outside import run, wait_for_splits
 
-__all__ = ["folder", "person", "unchanged"]
-
-
-@pytest.fixture(autouse=True)
-def slow(site: Site) -> Iterator[None]:
-    """Let each split take a while, so that a run is in progress when the API server is lost."""
-    patch = ("patch", "configmap", "tokenlake-settings", "--type=merge", "--patch")
-    site.lab.kubectl(*patch, '{"data": {"LAB_SECONDS": "1.5"}}')
-    yield
-    site.lab.kubectl(*patch, '{"data": {"LAB_SECONDS": null}}')
-
-
-@contextmanager
-def run(lake: str, *options: str) -> Iterator["Popen[str]"]:
-    """Start a run from outside, and kill it at the end."""
-    words = ("run", "recipe.yaml", "--lake", lake, "--cluster", "k8s:cluster.yaml")
-    process = start(*words, *options)
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-
-
-def wait_for_splits(process: "Popen[str]") -> None:
-    """Wait until splits are done."""
-    assert process.stderr is not None
-    seen = ""
-    while not (line := process.stderr.readline()).startswith("documents   "):
-        seen += line
-        assert line, seen
+pytestmark = pytest.mark.usefixtures("slow")
 
 
 @pytest.mark.parametrize(("how", "seconds"), [("kill", 1), ("kill", 30), ("silence", 60)])

@@ -7,10 +7,9 @@ import pytest
 from etl.recipe.recipe import Recipe
 from tests.helpers.killed_runs import Outcome, outcome
 from tests.k8s.lab.job import DRIVER, Site
-from tests.k8s.lab.test_cluster_file import etl, folder, person, unchanged
-from tests.k8s.lab.test_outages import run, slow, wait_for_splits
+from tests.k8s.lab.outside import etl, run, wait_for_splits
 
-__all__ = ["folder", "person", "slow", "unchanged"]
+pytestmark = pytest.mark.usefixtures("slow")
 
 
 @pytest.mark.parametrize("creator_is_last", [False, True])
