@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 import yaml
 from distributed import Client, Scheduler
-from prometheus_client.parser import text_string_to_metric_families
 from upath import UPath
 
 import etl
@@ -30,6 +29,7 @@ from tests.helpers.near_duplicates import planted, words, write
 from tests.helpers.ports import free_ports, wait_for_port
 from tests.helpers.recipes import MakeRecipe
 
+PARSER = pytest.importorskip("prometheus_client.parser", reason="it is in the extra k8s")
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/guides/operations.md").read_text("utf-8")
 ALARMS = ROOT / "k8s/monitoring/alarms.yaml"
@@ -125,7 +125,7 @@ def read_metrics(client: Client) -> Samples:
     samples: Samples = {}
     for url in (home, f"http://{host}:{known['services']['dashboard']}"):
         with urllib.request.urlopen(f"{url}/metrics", timeout=30) as response:
-            for family in text_string_to_metric_families(response.read().decode()):
+            for family in PARSER.text_string_to_metric_families(response.read().decode()):
                 for sample in family.samples:
                     labels = tuple(sorted(sample.labels.items()))
                     samples.setdefault(sample.name, {})[labels] = sample.value
