@@ -4,12 +4,14 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from distributed import Client
 
 from etl import storage
+from etl.compute.certificates import expires_at
 from etl.compute.listener import Listener, Progress, RunTotals
 from etl.compute.local_cluster import has_dashboard
 from etl.compute.scheduler_metrics import DiskSpace, Run, RunMetrics, Values, update_metrics
@@ -33,7 +35,7 @@ def exported_metrics(
     Another thread sends them every two seconds, and once more at the end. A scheduler that cannot export
     them is noted to ``listener``, and the run goes on.
     """
-    values = _RunValues()
+    values = _RunValues(expires_at(client.security))
     if not has_dashboard(client) or not _is_prepared(client, listener):
         yield values
         return
@@ -82,7 +84,10 @@ def _send_values(client: Client, run: Run, values: "_RunValues", ended: threadin
 class _RunValues(Listener):
     """Keeps what it gets of a run, and returns the values to export."""
 
-    def __init__(self) -> None:
+    def __init__(self, certificates_expire: datetime | None = None) -> None:
+        self._expire: dict[tuple[str, ...], float] = {}
+        if certificates_expire is not None:
+            self._expire[()] = certificates_expire.timestamp()
         self._started = self._committed = time.time()
         self._totals = RunTotals()
         self._steps: dict[TableName, Progress] = {}
@@ -119,6 +124,7 @@ class _RunValues(Listener):
             "started_timestamp_seconds": {(): self._started},
             "last_commit_timestamp_seconds": {(): self._committed},
             "updated_timestamp_seconds": {(): time.time()},
+            "certificates_expire_timestamp_seconds": self._expire,
         }
 
 

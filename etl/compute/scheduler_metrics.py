@@ -40,6 +40,7 @@ METRICS: Final[Mapping[str, Metric]] = {
     "started_timestamp_seconds": Metric("gauge", "When the run started"),
     "last_commit_timestamp_seconds": Metric("gauge", "When it last committed, or started"),
     "updated_timestamp_seconds": Metric("gauge", "When its driver last sent values"),
+    "certificates_expire_timestamp_seconds": Metric("gauge", "When the first certificate expires"),
 }
 """The metrics of a run, without the prefix ``tokenlake_``; the names of counters end with ``_total``."""
 

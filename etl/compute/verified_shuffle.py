@@ -9,7 +9,6 @@ rows are summed. A partition that leaves the shuffle is compared with these numb
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Final
 
 import dask.dataframe as dd
@@ -28,6 +27,7 @@ Place = Callable[[pd.DataFrame], NDArray[np.int64]]
 
 _PARTITION: Final = "_partition"
 _SUMS: Final = pd.DataFrame({name: pd.Series(dtype="int64") for name in ("rows", "sum")})
+_SUMS_PER_TASK: Final = 8  # frames that one task adds up
 _NUMBER: Final = pd.DataFrame({"number": pd.Series(dtype="int64")})
 
 
@@ -47,12 +47,10 @@ def shuffle_verified(frame: dd.DataFrame, place: Place, partitions: int) -> dd.D
         return frame.repartition(npartitions=1)
     meta = frame._meta.assign(**{_PARTITION: np.int64(0)})
     placed = map_frames("p2p.places", _with_partition, frame, place, Attempt(), meta=meta)
-    sums = placed.reduction(
-        partial(_sum_by_partition, partitions),
-        aggregate=partial(_add_sums, partitions),
-        meta=_SUMS,
-        token="p2p.sums",  # noqa: S106 - the name of the tasks
-    )
+    sums = map_frames("p2p.sums", _sum_by_partition, placed, partitions, meta=_SUMS)
+    while sums.npartitions > 1:  # a tree, as each frame of sums has a row for each partition
+        sums = sums.repartition(npartitions=-(-sums.npartitions // _SUMS_PER_TASK))
+        sums = map_frames("p2p.sums", _add_sums, sums, partitions, meta=_SUMS)
     # No public function of Dask takes the partition of each row. It drops the column.
     shuffled = new_collection(P2PShuffle(placed.expr, _PARTITION, partitions))
     numbers = dd.from_map(_number, range(partitions), meta=_NUMBER, label="p2p.numbers")
@@ -72,12 +70,12 @@ def _with_partition(frame: pd.DataFrame, place: Place, _attempt: Attempt) -> pd.
     return frame.assign(**{_PARTITION: place(frame)})
 
 
-def _sum_by_partition(partitions: int, placed: pd.DataFrame) -> pd.DataFrame:
+def _sum_by_partition(placed: pd.DataFrame, partitions: int) -> pd.DataFrame:
     """Return the number of rows and the sum of their hashes for each partition."""
     return sum_rows(placed.drop(columns=_PARTITION), placed[_PARTITION].to_numpy(), partitions)
 
 
-def _add_sums(partitions: int, sums: pd.DataFrame) -> pd.DataFrame:
+def _add_sums(sums: pd.DataFrame, partitions: int) -> pd.DataFrame:
     """Return the sums by partition of several frames of sums; int64 wraps around."""
     total = sums.to_numpy().reshape(-1, partitions, 2).sum(axis=0)
     return pd.DataFrame(total, columns=_SUMS.columns)

@@ -16,8 +16,10 @@ from pathlib import Path
 import pytest
 import s3fs
 
-from etl.compute.certificates import make_certificates
+from etl.compute.certificates import expires_at, make_certificates
 from etl.compute.cluster import Cluster
+from etl.compute.listener import Listener
+from etl.compute.run_metrics import exported_metrics
 from tests.helpers.manifests import ROOT, Pod, of_kind, pods
 from tests.helpers.ports import free_ports
 from tests.helpers.s3_server import weed
@@ -88,6 +90,15 @@ def test_a_scheduler_and_a_worker_serve_a_client_over_tls(tmp_path: Path) -> Non
         assert address.endswith(f":{of_worker['8788']}")
         assert client.submit(os.getenv, "POLARS_MAX_THREADS").result() == "1"
         assert client.submit(max, range(100)).result() == 99
+
+        with exported_metrics(client, "s3://bucket/lake", "run", Listener()):
+            pass
+        expire = expires_at(client.security)
+        assert expire is not None
+        name = 'tokenlake_certificates_expire_timestamp_seconds{kind="run",lake="s3://bucket/lake"}'
+        exported = get(f"http://127.0.0.1:{ports['8790']}/metrics")
+        values = dict(line.rsplit(" ", 1) for line in exported.splitlines())
+        assert float(values[name]) == expire.timestamp()
 
         for_operator = f"http://127.0.0.1:{ports['8787']}"
         assert get(f"{for_operator}/health") == "ok"
