@@ -55,12 +55,15 @@ def seaweedfs(program: str, folder: Path) -> Iterator[str]:
     roles = ("master", "volume", "filer", "s3")
     names = [f"{role}.{kind}" for role in roles for kind in ("port", "port.grpc")]
     ports = dict(zip(names, free_ports(len(names)), strict=True))
-    identity = {
-        "name": "test",
-        "credentials": [{"accessKey": "test", "secretKey": "test-secret"}],
-        "actions": ["Admin"],
-    }
-    (folder / "s3.json").write_text(json.dumps({"identities": [identity]}))
+    identities = [
+        {
+            "name": name,
+            "credentials": [{"accessKey": name, "secretKey": f"{name}-secret"}],
+            "actions": actions,
+        }
+        for name, actions in (("test", ["Admin"]), ("reader", ["Read", "List"]))
+    ]
+    (folder / "s3.json").write_text(json.dumps({"identities": identities}))
     command = [
         program,
         f"-logdir={folder}",
