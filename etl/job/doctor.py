@@ -170,7 +170,7 @@ def _check_store(folder: str) -> StoreCheck:
     probe = storage.join(folder, f".doctor-{uuid4().hex}")
     started = time.monotonic()
     try:
-        storage.try_conditional_writes(folder)  # a refused writer reads what is there
+        storage.try_conditional_writes(folder)  # reads, too: a refused writer compares the content
         storage.create_if_absent(probe, b"")
         ahead = (store_time(probe) - datetime.now(UTC)).total_seconds()
     finally:

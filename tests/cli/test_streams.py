@@ -68,17 +68,30 @@ def test_an_error_that_nobody_reads_has_its_exit_code(words: str) -> None:
     assert shell(f"etl {words} 2>&1 >/dev/null | true", "").returncode == BROKEN_PIPE
 
 
+def error_of_a_run(made: Recipe, folder: Path, lake: object) -> str:
+    """Return the error of a run whose cluster does not exist, which is another error, and found later."""
+    (folder / "recipe.yaml").write_text(made.model_dump_json(exclude_unset=True))
+    nowhere = ("--cluster", "tcp://127.0.0.1:1")
+    result = etl("run", folder / "recipe.yaml", "--lake", lake, *nowhere)
+    assert result.exit_code == 1
+    return result.stderr
+
+
 @pytest.mark.local_only
 def test_a_lake_that_cannot_be_written_is_found_before_workers_start(
     made: Recipe, tmp_path: Path
 ) -> None:
-    (tmp_path / "recipe.yaml").write_text(made.model_dump_json(exclude_unset=True))
     (tmp_path / "lake").mkdir()
-    (tmp_path / "lake" / "leases").touch()  # a file, so that nobody can create files in it
-    nowhere = ("--cluster", "tcp://127.0.0.1:1")  # a longer wait, and another error
-    result = etl("run", tmp_path / "recipe.yaml", "--lake", tmp_path / "lake", *nowhere)
-    assert result.exit_code == 1
-    assert "the lake cannot be written" in result.stderr
+    (tmp_path / "lake" / "leases").touch()  # a file where a folder is needed: refused for root, too
+    assert "the lake cannot be written" in error_of_a_run(made, tmp_path, tmp_path / "lake")
+
+
+def test_a_bucket_that_cannot_be_written_is_found_before_workers_start(
+    made: Recipe, s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "reader")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "reader-secret")
+    assert "cannot be written (Access Denied.)" in error_of_a_run(made, tmp_path, f"{s3}/lake")
 
 
 def test_a_bucket_that_cannot_be_written_is_found_before_workers_start(
