@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from etl.cli.output import json_text
 from etl.recipe.recipe import Recipe
 from etl.visible_text import VisibleStream
-from tests.helpers.cli import ROOT, etl
+from tests.helpers.cli import ROOT, etl, start
 
 MAIN = [sys.executable, "-c", "from etl.cli import main; main()"]
 BROKEN_PIPE = 141  # as git and other programs that SIGPIPE ends
@@ -69,12 +69,16 @@ def test_an_error_that_nobody_reads_has_its_exit_code(words: str) -> None:
 
 
 def error_of_a_run(made: Recipe, folder: Path, lake: object) -> str:
-    """Return the error of a run whose cluster does not exist, which is another error, and found later."""
+    """Return the error of a run whose cluster does not exist, which is another error, and found later.
+
+    It runs in a new process: fsspec keeps the credentials with which this one first opened a store.
+    """
     (folder / "recipe.yaml").write_text(made.model_dump_json(exclude_unset=True))
     nowhere = ("--cluster", "tcp://127.0.0.1:1")
-    result = etl("run", folder / "recipe.yaml", "--lake", lake, *nowhere)
-    assert result.exit_code == 1
-    return result.stderr
+    process = start("run", folder / "recipe.yaml", "--lake", lake, *nowhere)
+    _, error = process.communicate(timeout=120)
+    assert process.returncode == 1
+    return error
 
 
 @pytest.mark.local_only
