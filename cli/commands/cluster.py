@@ -46,7 +46,7 @@ def cluster(
     ] = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Start, show or delete a Dask cluster on Kubernetes, or stop the driver of `etl submit`.
+    """Manage a Dask cluster on Kubernetes, and its driver.
 
     Runs with the same file use a cluster that is up, and leave it up. After idle_timeout seconds without
     work, the operator deletes it. `up` ends when all workers are ready or the others cannot start, and `down`

@@ -34,7 +34,7 @@ def logs(
         bool, typer.Option("--previous", help="Print the containers that have ended before.")
     ] = False,
 ) -> None:
-    """Print the log of the driver that `etl submit` has started, or of other pods of the cluster.
+    """Print the logs of a driver, a scheduler or workers.
 
     Lines of several pods start with the pod's name.
     """

@@ -98,18 +98,6 @@ def test_a_bucket_that_cannot_be_written_is_found_before_workers_start(
     assert "cannot be written (Access Denied.)" in error_of_a_run(made, tmp_path, f"{s3}/lake")
 
 
-def test_a_bucket_that_cannot_be_written_is_found_before_workers_start(
-    made: Recipe, s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "recipe.yaml").write_text(made.model_dump_json(exclude_unset=True))
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "reader")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "reader-secret")
-    nowhere = ("--cluster", "tcp://127.0.0.1:1")  # a longer wait, and another error
-    result = etl("run", tmp_path / "recipe.yaml", "--lake", f"{s3}/lake", *nowhere)
-    assert result.exit_code == 1
-    assert "cannot be written (Access Denied.)" in result.stderr
-
-
 def test_a_file_never_gets_the_number_of_a_closed_stream(tmp_path: Path) -> None:
     code = (
         "from etl.cli.streams import open_streams\n"
