@@ -67,7 +67,7 @@ def _compute(
         futures = futures_of(held)
         try:
             with raise_if_scheduler_lost(client):
-                for future in as_completed(futures):
+                for future in as_completed(futures, client.loop):
                     if future.status != "finished":
                         future.result()  # raises its error
                 return finish(held)

@@ -50,7 +50,7 @@ def map_unordered(
     remaining = iter(units)
     running: dict[Future[Any], Unit] = {}
     window = max(_MIN_LIVE, _LIVE_PER_THREAD * sum(client.nthreads().values()))
-    completed = as_completed()
+    completed = as_completed(loop=client.loop)  # not of the default client, which may be another
 
     def submit() -> None:
         wave = list(islice(remaining, window - len(running)))

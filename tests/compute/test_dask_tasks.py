@@ -1,5 +1,6 @@
 """Each unit is returned once with its answer; errors of tasks become TokenlakeErrors."""
 
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -46,6 +47,25 @@ def test_a_lost_scheduler_is_reported() -> None:
         raise_if_scheduler_lost(client),
     ):
         client.gather([future])
+
+
+def test_a_newer_client_of_this_process_is_not_waited_for(client: Client) -> None:
+    released = threading.Event()
+    with Client(client.scheduler.address, set_as_default=True) as newer:
+        assert newer.loop is not client.loop
+        newer.loop.add_callback(released.wait)
+        try:
+            units = [(number,) for number in range(3)]
+            found = dict(map_unordered(client, abs, units, label="read", time_limit=60))
+            frame = compute_frame(client, dd.from_map(_frame, [1, 2], meta=_META), label="keys")
+        finally:
+            released.set()
+    assert found == {unit: unit[0] for unit in units}
+    assert list(frame["result"]) == [1, 2]
+
+
+def _frame(result: int) -> pd.DataFrame:
+    return pd.DataFrame({"result": pd.Series([result], dtype=object)})
 
 
 class _Largest(SchedulerPlugin):
