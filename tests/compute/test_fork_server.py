@@ -14,7 +14,7 @@ from etl.compute.compile_log import follow_compile_log
 from etl.compute.fork_server import MODULES
 from etl.compute.local_cluster import has_dashboard
 from etl.compute.worker_settings import WORKER_ENVIRONMENT
-from etl.kernels.compile_clock import CompileClock
+from etl.kernels.compile_clock import NUM_KERNELS, CompileClock
 
 _ANY = "00000000"  # all addresses of this machine
 _OF_JEMALLOC = "jemalloc_bg_thd"  # which prepares itself for a fork
@@ -173,7 +173,8 @@ def test_messages_about_compiled_kernels_reach_the_driver() -> None:
     with Cluster(workers=1).connect(1000) as client, follow_compile_log(client, shown.put):
         client.submit(_compile).result()
         assert shown.get(timeout=60) == (
-            "kernels    compiling kernels, once per machine: words.split (1 of at most 28)"
+            "kernels    compiling kernels, once per machine: words.split "
+            f"(1 of at most {NUM_KERNELS})"
         )
 
 

@@ -171,7 +171,7 @@ async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 
 
 class CutLinks:
-    """The end of connections whose links are cut after a random time."""
+    """The end of connections whose links are cut after a random number of bytes."""
 
     def __init__(self, port: int, chance: random.Random) -> None:
         self.port = port
@@ -184,9 +184,7 @@ class CutLinks:
         while True:
             self.number += 1
             link_reader, link_writer = await asyncio.open_connection("127.0.0.1", self.port)
-            delay = self.chance.uniform(0, 0.05)
-            cut = asyncio.get_running_loop().call_later(delay, link_writer.transport.abort)
-            link = link_of(link_reader, link_writer)
+            link = link_of(link_reader, link_writer, self.chance.randrange(4 << 20))
             try:
                 confirmed = await greet(link, b"k" * 16, stream.received, is_new=not is_known)
                 if confirmed is None:  # it has ended
@@ -197,17 +195,29 @@ class CutLinks:
             except LostLinkError:
                 continue
             finally:
-                cut.cancel()
                 link_writer.close()
         stream.close()
 
 
-def link_of(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Link:
+def link_of(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, num_bytes: int) -> Link:
+    """Return a link that is cut after a number of bytes in both directions together."""
+    left = num_bytes
+
+    def count(data: bytes) -> bytes:
+        nonlocal left
+        left -= len(data)
+        if left < 0:
+            writer.transport.abort()
+        return data
+
+    async def read() -> bytes:
+        return count(await reader.read(1 << 16))
+
     async def send(data: bytes) -> None:
-        writer.write(data)
+        writer.write(count(data))
         await writer.drain()
 
-    return Link(lambda: reader.read(1 << 16), send)
+    return Link(read, send)
 
 
 @pytest.mark.parametrize("seed", range(3))
