@@ -6,7 +6,7 @@ from the frames that the workers hold, as new tasks.
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from typing import Any, Final, TypeVar
 
@@ -29,6 +29,8 @@ _HINT: Final = (
 )
 
 Result = TypeVar("Result")
+_Finish = Callable[[dd.DataFrame, Sequence[Future[Any]]], Result]
+"""Makes a result of a frame and its computed partitions."""
 
 
 def compute_frame(client: Client, frame: dd.DataFrame, *, label: str) -> pd.DataFrame:
@@ -39,7 +41,7 @@ def compute_frame(client: Client, frame: dd.DataFrame, *, label: str) -> pd.Data
     scheduler is lost. A failed shuffle starts again ``MAX_RESTARTS`` times; then ShuffleError is raised.
     HeldFrameError is raised if a frame of ``hold_frame`` failed since.
     """
-    return _compute(client, frame, lambda held: _fetch(client, held), label)
+    return _compute(client, frame, lambda _, futures: _fetch(client, futures), label)
 
 
 def hold_frame(client: Client, frame: dd.DataFrame, *, label: str) -> dd.DataFrame:
@@ -47,7 +49,7 @@ def hold_frame(client: Client, frame: dd.DataFrame, *, label: str) -> dd.DataFra
 
     Raises as ``compute_frame`` does.
     """
-    return _compute(client, frame, lambda held: held, label)
+    return _compute(client, frame, _held, label)
 
 
 def restart_lost_frames(client: Client, function: Callable[[], Result], *, label: str) -> Result:
@@ -59,18 +61,20 @@ def restart_lost_frames(client: Client, function: Callable[[], Result], *, label
     return with_restarts(client, lambda _: function(), HeldFrameError, label)
 
 
-def _compute(
-    client: Client, frame: dd.DataFrame, finish: Callable[[dd.DataFrame], Result], label: str
-) -> Result:
+def _compute(client: Client, frame: dd.DataFrame, finish: _Finish[Result], label: str) -> Result:
     def attempt(restarts: int) -> Result:
-        held = client.persist(start_again(frame) if restarts else frame)
-        futures = futures_of(held)
+        attempted = (start_again(frame) if restarts else frame).optimize()
+        # Tasks are sent, where `client.persist` sends the expression. A process keeps its expressions in a
+        # table of weak references without a lock: when a scheduler of this process reads one that this
+        # thread drops at the same moment, Dask raises KeyError.
+        keys = attempted.__dask_keys__()
+        futures = client.get(attempted.__dask_graph__(), keys, sync=False)
         try:
             with raise_if_scheduler_lost(client):
                 for future in as_completed(futures, client.loop):
                     if future.status != "finished":
                         future.result()  # raises its error
-                return finish(held)
+                return finish(attempted, futures)
         except Exception as error:
             _release(futures)  # so that workers remove what the shuffles have stored
             raise _converted(error, frame, label) from error
@@ -78,10 +82,16 @@ def _compute(
     return with_restarts(client, attempt, ShuffleError, label)
 
 
-def _fetch(client: Client, held: dd.DataFrame) -> pd.DataFrame:
-    """Return a frame that the workers hold."""
-    frame: pd.DataFrame = pd.concat(client.gather(client.compute(held.to_delayed())))
+def _fetch(client: Client, futures: Sequence[Future[pd.DataFrame]]) -> pd.DataFrame:
+    """Return the partitions that the workers hold, as one frame."""
+    frame: pd.DataFrame = pd.concat(client.gather(futures))
     return frame
+
+
+def _held(frame: dd.DataFrame, futures: Sequence[Future[pd.DataFrame]]) -> dd.DataFrame:
+    """Return a frame with the partitions that the workers hold."""
+    rebuild, arguments = frame.__dask_postpersist__()
+    return rebuild(dict(zip(frame.__dask_keys__(), futures, strict=True)), *arguments)
 
 
 def _release(futures: Iterable[Future[Any]]) -> None:

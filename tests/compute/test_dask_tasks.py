@@ -9,10 +9,11 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+from dask._expr import SingletonExpr
 from distributed import Client, Scheduler
 from distributed.diagnostics.plugin import SchedulerPlugin
 
-from etl.compute.compute_frames import compute_frame
+from etl.compute.compute_frames import compute_frame, hold_frame
 from etl.compute.connect import raise_if_scheduler_lost
 from etl.compute.dask_tasks import map_unordered
 from etl.errors import ClusterError, StageError, StorageError
@@ -62,6 +63,21 @@ def test_a_newer_client_of_this_process_is_not_waited_for(client: Client) -> Non
             released.set()
     assert found == {unit: unit[0] for unit in units}
     assert list(frame["result"]) == [1, 2]
+
+
+def test_no_other_thread_makes_expressions(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: set[str] = set()
+    make = SingletonExpr.__new__
+
+    def record(*args: Any, **kwargs: Any) -> Any:
+        threads.add(threading.current_thread().name)
+        return make(*args, **kwargs)
+
+    monkeypatch.setattr(SingletonExpr, "__new__", record)
+    frame = dd.from_map(_frame, [1, 2], meta=_META)
+    held = hold_frame(client, frame.repartition(npartitions=1), label="keys")
+    assert list(compute_frame(client, held, label="keys")["result"]) == [1, 2]
+    assert threads == {threading.main_thread().name}
 
 
 def _frame(result: int) -> pd.DataFrame:
