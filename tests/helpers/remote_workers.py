@@ -41,7 +41,7 @@ class RemoteCluster:
             process = subprocess.Popen(
                 [*_UNSHARE, "sh", "-c", script],
                 cwd=local,
-                env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+                env=_environment(),
                 stdout=log,
                 stderr=log,
             )
@@ -70,6 +70,7 @@ def remote_cluster(folder: Path, hidden: Path) -> Iterator[RemoteCluster]:
         scheduler = subprocess.Popen(
             [*command, "--host", "127.0.0.1", "--port", str(port)],
             cwd=folder,
+            env=_environment(),
             stdout=log,
             stderr=log,
         )
@@ -80,6 +81,10 @@ def remote_cluster(folder: Path, hidden: Path) -> Iterator[RemoteCluster]:
     finally:
         for process in reversed(cluster.processes):
             _stop(process)
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
