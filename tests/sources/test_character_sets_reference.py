@@ -13,7 +13,7 @@ ENCODINGS = (
     *("utf-16-le", "iso2022_jp", "cp850", "cp1256", "mac-roman"),
 )
 LABELS = (None, "utf-8", "iso-8859-1", "windows-1251", "gbk", "shift_jis", "unknown", "ISO-8859-15")
-ODD = st.sampled_from([*"aZé’ßİФж世界ʼ́\u0301\ufffd©½\u0600ئأ\uff41\uff21\U00010428 .,0\x85\xa0"])
+ODD = st.sampled_from([*"\0aZé’ßİФж世界ʼ́\u0301\ufffd©½\u0600ئأ\uff41\uff21\U00010428 .,0\x85\xa0"])
 TEXTS = st.text(ODD, max_size=60) | st.sampled_from([*SENTENCES.values()]) | st.text(max_size=40)
 META = st.sampled_from(LABELS).map(lambda label: f"<meta charset={label}>" if label else "")
 
@@ -36,5 +36,8 @@ def test_odd_ratio(text: str) -> None:
 @settings(max_examples=300)
 def test_decoded_text(texts: list[str], meta: str, encoding: str, label: str, noise: bytes) -> None:
     content = (meta + " ".join(texts)).encode(encoding, "replace") + noise
-    assert tuple(decode_text(content, label)) == tuple(naive.decode_text(content, label))
-    assert tuple(decode_text(content * 3, None)) == tuple(naive.decode_text(content * 3, None))
+    for each, declared in ((content, label), (content * 3, None)):
+        decoded, expected = decode_text(each, declared), naive.decode_text(each, declared)
+        assert (decoded.text, decoded.encoding, decoded.bad) == tuple(expected)
+        assert decoded.is_noise == expected.is_noise
+        assert decoded.starts_with_binary_data(4) == ("\0" in expected.text[:4])

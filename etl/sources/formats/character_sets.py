@@ -11,9 +11,12 @@ hundred is bad, or any in a legacy set, or if a guess leaves symbols, capitals o
 
 import codecs
 import re
+import struct
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+import numpy as np
+import pyarrow as pa
 from resiliparse.parse.encoding import detect_encoding, map_encoding_to_html5
 
 from etl.sources.formats.odd_characters import odd_ratio
@@ -59,23 +62,44 @@ _C1: Final = re.compile("[\x80-\x9f]")
 class Decoded(NamedTuple):
     """A text, the encoding in which it was decoded, and its number of bad characters (U+FFFD)."""
 
-    text: str
     encoding: str
     bad: int
+    content: bytes
+    characters: str | None = None  # None if the content is the text in UTF-8
+
+    @property
+    def text(self) -> str:
+        """The text."""
+        return self.content.decode() if self.characters is None else self.characters
+
+    @property
+    def utf8(self) -> bytes:
+        """The text in UTF-8."""
+        if self.characters is None:
+            return self.content
+        return self.characters.encode("utf-8", "replace")
 
     @property
     def is_noise(self) -> bool:
         """Whether too many characters are bad for a text."""
-        return self.bad > _MAX_BAD_RATIO * len(self.text)
+        return self.bad > 0 and self.bad > _MAX_BAD_RATIO * len(self.text)
+
+    def starts_with_binary_data(self, length: int) -> bool:
+        """Return whether one of the first characters is NUL."""
+        if self.characters is not None:
+            return "\0" in self.characters[:length]
+        head = self.content[: 4 * length]  # at most four bytes a character
+        return b"\0" in head and "\0" in head.decode("utf-8", "ignore")[:length]
 
 
 def decode_text(content: bytes, declared: str | None) -> Decoded:
     """Return the text of a page, given the character set that its container declares.
 
-    >>> tuple(decode_text("Grüße".encode("latin-1"), "ISO-8859-1"))
+    >>> page = decode_text("Grüße".encode("latin-1"), "ISO-8859-1")
+    >>> page.text, page.encoding, page.bad
     ('Grüße', 'cp1252', 0)
-    >>> tuple(decode_text(b"<meta charset=koi8-r>" + "Да".encode("koi8-r"), None))
-    ('<meta charset=koi8-r>Да', 'koi8-u', 0)
+    >>> decode_text(b"<meta charset=koi8-r>" + "Да".encode("koi8-r"), None).text
+    '<meta charset=koi8-r>Да'
     """
     for mark, encoding in _BOMS:
         if content.startswith(mark):
@@ -122,11 +146,30 @@ def _guessed_encoding(content: bytes) -> str:
 
 
 def _decode_as(content: bytes, encoding: str) -> Decoded:
+    if encoding == "utf-8" and _is_clean_utf8(content):
+        return Decoded(encoding, 0, content)
     text = content.decode(encoding, "replace")
     if not encoding.startswith("utf"):  # in UTF-8, C1 controls are in the text itself
         text = _C1.sub("\ufffd", text)
     bad = text.count("\ufffd") if "\ufffd" in text else 0  # a search is faster than a count
-    return Decoded(text, encoding, bad)
+    return Decoded(encoding, bad, content, text)
+
+
+def _is_clean_utf8(content: bytes) -> bool:
+    """Return whether content is valid UTF-8 without U+FFFD (150 kB take 20 to 40 us, and 70 to decode)."""
+    if content.isascii():
+        return True
+    if b"\xef" in content:  # a search for all three bytes of U+FFFD takes 100 us
+        data = np.frombuffer(content, np.uint8)
+        at = np.flatnonzero(data[:-2] == 0xEF)
+        if bool(((data[at + 1] == 0xBF) & (data[at + 2] == 0xBD)).any()):
+            return False
+    buffers = [None, pa.py_buffer(struct.pack("<qq", 0, len(content))), pa.py_buffer(content)]
+    try:
+        pa.Array.from_buffers(pa.large_string(), 1, buffers).validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def _least_odd(content: bytes, first: Decoded) -> Decoded:
