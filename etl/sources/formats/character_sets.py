@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from resiliparse.parse.encoding import detect_encoding, map_encoding_to_html5
 
-from etl.sources.formats.odd_characters import odd_ratio
+from etl.sources.formats.odd_characters import odd_ratio, sample_bytes, sampled_odd_ratio
 
 _MAX_BAD_RATIO: Final = (
     0.01  # chosen here: a few bad bytes are normal in a page, a hundredth is noise
@@ -131,14 +131,14 @@ def _visible_encoding(content: bytes) -> str | None:
 def _decode_undeclared(content: bytes) -> tuple[Decoded, bool]:
     """Decode by the page's ``meta``, else as UTF-8 if valid, else by a guess; also return whether it is one."""
     declared = _python_name(detect_encoding(content, from_html_meta=True))
-    as_utf8 = _decode_as(content, "utf-8")
+    is_utf8 = _is_clean_utf8(content)
     # A guess takes 0.2 ms for 150 kB, so it is made only where it decides.
-    if declared == "utf-8" and not as_utf8.bad:
-        return as_utf8, False
+    if declared == "utf-8" and is_utf8:
+        return Decoded("utf-8", 0, content), False
     guess = _guessed_encoding(content)
     if declared not in (None, guess, "utf-8"):
         return _decode_as(content, declared), False
-    return (_decode_as(content, guess), True) if as_utf8.bad else (as_utf8, False)
+    return (Decoded("utf-8", 0, content), False) if is_utf8 else (_decode_as(content, guess), True)
 
 
 def _guessed_encoding(content: bytes) -> str:
@@ -177,10 +177,18 @@ def _least_odd(content: bytes, first: Decoded) -> Decoded:
     before = odd_ratio(first.text)
     if first.encoding == "utf-8" and before < 1 / 2:  # it is UTF-8 with damage
         return first
-    names = dict.fromkeys((_guessed_encoding(content), *_OTHERS))
-    candidates = [first, *(_decode_as(content, name) for name in names if name != first.encoding)]
-    best = min(candidates, key=lambda each: odd_ratio(each.text))
-    return best if odd_ratio(best.text) <= min(_MAX_ODD_RATIO, before / 2) else first
+    guess, sample = _guessed_encoding(content), sample_bytes(content)
+    # Of encodings with one byte a character, only what is examined is decoded.
+    ratios = {first.encoding: before}
+    if guess not in (first.encoding, *_OTHERS):
+        ratios[guess] = odd_ratio(_decode_as(content, guess).text)
+    for name in dict.fromkeys((guess, *_OTHERS)):
+        if name not in ratios:
+            ratios[name] = sampled_odd_ratio(_decode_as(sample, name).text)
+    best = min(ratios, key=lambda name: ratios[name])
+    if best == first.encoding or ratios[best] > min(_MAX_ODD_RATIO, before / 2):
+        return first
+    return _decode_as(content, best)
 
 
 @lru_cache(maxsize=256)

@@ -29,26 +29,37 @@ def odd_ratio(text: str) -> float:
     >>> odd_ratio("Größe"), odd_ratio("Gr\u0413\u00b6\u0413\u009fe")
     (0.0, 0.5)
     """
-    before, char, after = _find_outside_ascii(text)
-    return float(np.mean(_are_odd(before, char, after))) if len(char) else 0.0
-
-
-def _find_outside_ascii(text: str) -> tuple[_Points, _Points, _Points]:
-    """Return the first characters outside ASCII with their neighbours; the ends of the text have none."""
     found: list[_Points] = []
-    count = 0
+    missing = _SAMPLE
     for start in range(0, max(len(text) - 2, 0), _BLOCK):
         block = text[start : start + _BLOCK + 2]
-        if block.isascii():
-            continue
-        points = np.frombuffer(block.encode("utf-32-le", "surrogatepass"), np.uint32)
-        at = np.flatnonzero(points[1:-1] > 0x7F)[: _SAMPLE - count]
-        found.append(np.stack((points[at], points[at + 1], points[at + 2])))
-        count += len(at)
-        if count == _SAMPLE:
-            break
-    before, char, after = np.concatenate([np.empty((3, 0), np.uint32), *found], axis=1)
-    return before, char, after
+        if missing and not block.isascii():
+            points = _points(block)
+            at = np.flatnonzero(points[1:-1] > 0x7F)[:missing]
+            found.append(np.stack((points[at], points[at + 1], points[at + 2])))
+            missing -= len(at)
+    return _mean_odd(np.concatenate([np.empty((3, 0), np.uint32), *found], axis=1))
+
+
+def sample_bytes(content: bytes) -> bytes:
+    """Return what ``odd_ratio`` examines of a text with one byte a character: each with its neighbours."""
+    data = np.frombuffer(content, np.uint8)
+    at = np.flatnonzero(data[1:-1] > 0x7F)[:_SAMPLE]
+    return np.stack((data[at], data[at + 1], data[at + 2]), axis=1).tobytes()
+
+
+def sampled_odd_ratio(text: str) -> float:
+    """Return the ``odd_ratio`` of a text, given the decoded ``sample_bytes``."""
+    return _mean_odd(_points(text).reshape(-1, 3).T)
+
+
+def _points(text: str) -> _Points:
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+
+
+def _mean_odd(triples: _Points) -> float:
+    before, char, after = triples
+    return float(np.mean(_are_odd(before, char, after))) if len(char) else 0.0
 
 
 def _are_odd(before: _Points, char: _Points, after: _Points) -> npt.NDArray[np.bool_]:
