@@ -129,7 +129,7 @@ def _visible_encoding(content: bytes) -> str | None:
 
 
 def _decode_undeclared(content: bytes) -> tuple[Decoded, bool]:
-    """Decode by the page's ``meta``, else as UTF-8 if valid, else by a guess; also return whether it is one."""
+    """Decode by the page's ``meta``, as UTF-8 if valid, or by a guess; also return whether it is a guess."""
     declared = _python_name(detect_encoding(content, from_html_meta=True))
     is_utf8 = _is_clean_utf8(content)
     # A guess takes 0.2 ms for 150 kB, so it is made only where it decides.
