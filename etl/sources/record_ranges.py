@@ -66,7 +66,7 @@ def read_ranges(split: Split, *, max_bytes: int) -> Iterator[RecordBytes]:
 
     Raises StorageError if the file cannot be read.
     """
-    groups = _group(_unpack(split.records).tolist())
+    groups = _group(_unpack(narrow(split).records).tolist())
     if storage.is_local(split.uri):
         for group in groups:
             yield from _read_group(split, group, max_bytes)
@@ -93,26 +93,27 @@ def _group(records: Iterable[tuple[int, int]]) -> Iterator[list[tuple[int, int]]
     group: list[tuple[int, int]] = []
     stop = 0
     for offset, length in records:
+        end = max(stop, offset + length)
         is_near = offset - stop <= _MAX_GAP_BYTES
-        if group and not (is_near and offset + length - group[0][0] <= _MAX_REQUEST_BYTES):
+        if group and not (is_near and end - group[0][0] <= _MAX_REQUEST_BYTES):
             yield group
-            group, stop = [], 0
+            group, end = [], offset + length
         group.append((offset, length))
-        stop = max(stop, offset + length)
+        stop = end
     if group:
         yield group
 
 
 def _read_group(split: Split, group: list[tuple[int, int]], max_bytes: int) -> list[RecordBytes]:
-    first, length = group[0]
-    if length > max_bytes:  # it is alone
-        return [RecordBytes(first, length, None)]
-    stop = min(max(offset + length for offset, length in group), split.size)
+    wanted = [(offset, offset + length) for offset, length in group if length <= max_bytes]
+    first = min((start for start, _ in wanted), default=0)
+    stop = min(max((end for _, end in wanted), default=0), split.size)
     content = (storage.read_bytes(split.uri, first, stop) or b"") if first < stop else b""
-    return [
-        RecordBytes(offset, length, content[offset - first : offset - first + length])
-        for offset, length in group
-    ]
+
+    def read(offset: int, length: int) -> bytes | None:
+        return None if length > max_bytes else content[offset - first : offset - first + length]
+
+    return [RecordBytes(offset, length, read(offset, length)) for offset, length in group]
 
 
 def _unpack(records: PackedRecords | None) -> npt.NDArray[np.int64]:

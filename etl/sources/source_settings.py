@@ -57,7 +57,7 @@ class Source(Settings):
     {'text': 'content', 'id': None, 'url': None, 'media_type': None}
     """
 
-    path: _Paths = ()
+    path: Annotated[_Text | tuple[_Text, ...], BeforeValidator(_as_tuple)] = ()
     """A URL, a glob, a folder, or several of them. The files of lakes are left out, so that a lake may be
     below its source. A glob or a folder with files of a Delta table is refused: name the table itself."""
     list: _Paths | None = None
