@@ -54,16 +54,27 @@ def find_named_files(source: Source, owners: Owners, problems: list[StorageError
     return [with_records(split, np.concatenate(records[split.uri])) for split in splits]
 
 
+def is_list(path: str) -> bool:
+    """Return whether a path has the usual name of a list of paths.
+
+    >>> is_list("s3://commoncrawl/crawl-data/CC-MAIN-2026-04/warc.paths.gz")
+    True
+    """
+    return path.removesuffix(".gz").endswith(".paths")
+
+
 def as_split(file: FileInfo, source: Source, listing: Listing) -> Split:
     """Return a file of a listing as one split; raise SourceError if its format is unknown."""
     name = source.format or ("warc" if source.index is not None else detect_format(file.uri))
     if name is None:
-        raise SourceError(
-            "the format of the file cannot be determined from its extension",
-            where=file.uri,
-            hint=f"set source.format to one of {', '.join(FORMATS)}, or source.path to a glob of the data"
-            " files, such as **/*.parquet",
+        hint = (
+            "to read the files that it lists, set source.list instead of source.path"
+            if is_list(file.uri)
+            else f"set source.format to one of {', '.join(FORMATS)}, or source.path to a glob of the data"
+            " files, such as **/*.parquet"
         )
+        what = "the format of the file cannot be determined from its extension"
+        raise SourceError(what, where=file.uri, hint=hint)
     return Split(
         uri=file.uri,
         size=file.size,

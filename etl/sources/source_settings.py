@@ -116,7 +116,11 @@ class Source(Settings):
     @model_validator(mode="before")
     @classmethod
     def _names_its_input(cls, value: Any) -> Any:
-        if isinstance(value, Mapping) and not {"path", "list", "index"} & {*value}:
+        if not isinstance(value, Mapping):
+            return value
+        if value.get("path", "") is None and (value.get("list") or value.get("index")):
+            return {key: given for key, given in value.items() if key != "path"}
+        if not {"path", "list", "index"} & {*value}:
             missing = InitErrorDetails(type="missing", loc=("path",), input=dict(value))
             raise ValidationError.from_exception_data(cls.__name__, [missing])
         return value

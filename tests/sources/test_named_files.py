@@ -9,6 +9,9 @@ import pytest
 from upath import UPath
 
 from etl.errors import RecipeError, SourceError, StorageError
+from etl.recipe.propose import propose_recipe
+from etl.recipe.recipe import Recipe
+from etl.sources.inspect import inspect_source
 from etl.sources.list_splits import cut_files, list_source, list_splits
 from etl.sources.read_split import read_split
 from etl.sources.source_settings import Source
@@ -72,6 +75,24 @@ def test_names_are_below_the_folder_of_a_local_list_or_have_their_own_url(crawl:
     assert _rows(Source(list=str(relative))) == expected
     assert _rows(Source(list=str(absolute))) == expected
     assert _rows(Source(list=(str(relative), str(absolute)))) == expected
+
+
+def test_a_list_has_precedence_over_a_path_without_a_value(tmp_path: Path, crawl: Path) -> None:
+    listed = write_list(crawl / "warc.paths.gz", NAMES)
+    recipe = Recipe.load("fineweb", settings=[f"source.list={listed}", "tokenize.tokenizer=a"])
+    assert recipe.source.paths == (str(listed),)
+    assert len(list_source(recipe.source).files) == len(NAMES)
+    with pytest.raises(SourceError, match=r"set source.list instead of source.path"):
+        list_source(Source(path=str(listed)))
+
+
+def test_a_list_is_inspected(crawl: Path) -> None:
+    listed = write_list(crawl / "warc.paths.gz", NAMES)
+    facts = inspect_source([str(listed)])
+    assert facts.source == Source(list=str(listed))
+    assert [(each.format, each.files) for each in facts.formats] == [("warc", 2)]
+    assert facts.documents.num_rows == len(ROWS)
+    assert f"list: {listed}" in propose_recipe(str(listed)).text
 
 
 def test_a_list_may_name_files_of_any_format(tmp_path: Path) -> None:

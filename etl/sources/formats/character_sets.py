@@ -122,7 +122,7 @@ def _visible_encoding(content: bytes) -> str | None:
     """Return the encoding of UTF-16 without a byte order mark, and of ISO-2022; None if it is neither."""
     if match := _UTF_16.match(content):
         return "utf-16-be" if match[1] else "utf-16-le"
-    if b"\x1b" in content and b"\x1b$" in content:  # ten times as fast if there is no escape
+    if b"\x1b" in content and b"\x1b$" in content:  # a byte is found faster than two
         guess = _guessed_encoding(content)
         return guess if guess.startswith("iso2022") else None
     return None

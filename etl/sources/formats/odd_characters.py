@@ -85,7 +85,7 @@ def _are_odd(before: _Points, char: _Points, after: _Points) -> npt.NDArray[np.b
 
 @lru_cache(maxsize=1)
 def _flags() -> npt.NDArray[np.uint8]:
-    """Return what is known of each character before East Asian ones, which have 0."""
+    """Return the properties of each character before the East Asian ones, which have 0."""
     flags = [_flags_of(chr(point)) for point in range(_EAST_ASIAN)]
     return np.array([*flags, 0], np.uint8)
 
