@@ -122,7 +122,7 @@ def _read_all(split: Split, source: Source) -> Iterator[Record]:
 
 
 def _read_listed(split: Split, source: Source) -> Iterator[Record]:
-    """Yield the records that an index lists; one that is not where the index says is damaged."""
+    """Yield the records that an index lists; a record that is not where the index says is damaged."""
     max_bytes = source.max_record_bytes
     with storage.open_input(split.uri) if split.compression == "zstd" else nullcontext() as whole:
         # Frames may need the dictionary at the start of the file.
