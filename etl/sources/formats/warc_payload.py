@@ -61,7 +61,7 @@ def _text_payload(
     content: bytes, *, declared: str, record: Record, facts: dict[str, Any]
 ) -> Payload:
     mime = _mime(record.fields.get("warc-identified-payload-type")) or _mime(declared)
-    facts = {**facts, "content_type": mime}
+    facts["content_type"] = mime
     if mime and not _is_text(mime):
         return Payload(problem="not_text", error=f"the content type is {mime}", facts=facts)
     if _is_type_doubtful(record, mime, content):
