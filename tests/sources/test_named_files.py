@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from upath import UPath
 
@@ -331,6 +332,11 @@ def test_rows_that_name_no_record_are_a_problem_of_the_index(tmp_path: Path, cra
 def test_a_file_that_is_no_index_is_an_error(tmp_path: Path, crawl: Path) -> None:
     index = tmp_path / "index.parquet"
     index.write_bytes(b"text")
+    with pytest.raises(SourceError, match="index.parquet: cannot be read as an index"):
+        list_source(Source(index=str(index)))
+    name = pa.array([b"\xff.warc"]).view(pa.string())
+    columns = [pa.array(["u"]), name, pa.array([1], pa.int32()), pa.array([1], pa.int32())]
+    pq.write_table(pa.table(columns, schema=INDEX), index)
     with pytest.raises(SourceError, match="index.parquet: cannot be read as an index"):
         list_source(Source(index=str(index)))
     write_index(index, ROWS, INDEX.set(3, pa.field("length", pa.int32())))

@@ -79,7 +79,9 @@ def _read_batches(uri: str) -> Iterator[tuple[pa.Array, pa.Array, pa.Array]]:
                 )
             for batch in parquet.iter_batches(_BATCH_ROWS, columns=[*COLUMNS]):
                 name, offset, length = (batch.column(column) for column in COLUMNS)
-                yield name.cast(pa.string()), offset.cast(pa.int64()), length.cast(pa.int64())
+                name = name.cast(pa.string())
+                name.validate(full=True)  # the writer may not have checked that it is UTF-8
+                yield name, offset.cast(pa.int64()), length.cast(pa.int64())
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise SourceError(
             f"cannot be read as an index ({error_line(error)})",
