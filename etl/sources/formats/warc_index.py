@@ -1,6 +1,6 @@
 """Read which records of WARC files an index lists: Parquet files like Common Crawl's columnar index.
 
-The index is read where a run is planned, and takes about 50 bytes of memory a record. Rows without a valid
+The index is read where a run is planned, and takes about 100 bytes of memory a record. Rows without a valid
 name, offset and length are left out, and reported by file.
 """
 
@@ -37,23 +37,23 @@ def read_index(uris: Sequence[str], problems: list[StorageError]) -> Mapping[str
     records: list[_Records] = []
     for uri in uris:
         row, invalid, first = 0, 0, 0
-        for batch in _read_batches(uri):
-            valid = _are_valid(batch)
-            if bad := len(valid) - (pc.sum(valid).as_py() or 0):
-                first = first if invalid else row + valid.index(False).as_py()
+        for files, offsets, lengths in _read_batches(uri):
+            valid = _are_valid(files, offsets, lengths)
+            if bad := int(np.count_nonzero(~valid)):
+                first = first if invalid else row + int(np.argmin(valid))
                 invalid += bad
             row += len(valid)
-            files, offsets, lengths = (column.filter(valid) for column in batch)
-            packed = files.dictionary_encode()
-            own = [codes.setdefault(name, len(codes)) for name in packed.dictionary.to_pylist()]
-            names.append(np.array(own, np.int32)[packed.indices.to_numpy()])
-            records.append(np.stack((offsets.to_numpy(), lengths.to_numpy()), axis=1))
+            own = [
+                codes.setdefault(name or "", len(codes)) for name in files.dictionary.to_pylist()
+            ]
+            indices = pc.fill_null(files.indices, 0).to_numpy()[valid]
+            names.append(np.array(own, np.int32)[indices])
+            columns = (pc.fill_null(column, 0).to_numpy()[valid] for column in (offsets, lengths))
+            records.append(np.stack([*columns], axis=1))
         if invalid:
-            rows = many(invalid, "row")
-            what = f"{rows} without a valid {', '.join(COLUMNS)}; the first is row {first}"
-            problems.append(
-                StorageError(what, where=uri, hint="correct the index; its other rows are read")
-            )
+            what = f"{many(invalid, 'row')} without a valid {', '.join(COLUMNS)}; the first is row {first}"
+            hint = "correct the index; its other rows are read"
+            problems.append(StorageError(what, where=uri, hint=hint))
     return _by_name([*codes], np.concatenate(names), np.concatenate(records)) if codes else {}
 
 
@@ -62,13 +62,17 @@ def _by_name(
 ) -> Mapping[str, _Records]:
     order = np.argsort(codes, kind="stable")
     ends = np.cumsum(np.bincount(codes, minlength=len(names)))[:-1]
-    return dict(zip(names, np.split(records[order], ends), strict=True))
+    by_name = zip(names, np.split(records[order], ends), strict=True)
+    return {name: own for name, own in by_name if len(own)}
 
 
-def _read_batches(uri: str) -> Iterator[tuple[pa.Array, pa.Array, pa.Array]]:
-    """Yield the columns of an index, of the types string, int64 and int64."""
+def _read_batches(uri: str) -> Iterator[tuple[pa.DictionaryArray, pa.Array, pa.Array]]:
+    """Yield the columns of an index: strings by their codes, and two of the type int64."""
     try:
-        with storage.open_input(uri) as file, pq.ParquetFile(file) as parquet:
+        with (
+            storage.open_input(uri) as file,
+            pq.ParquetFile(file, read_dictionary=COLUMNS[:1]) as parquet,
+        ):
             missing = [name for name in COLUMNS if name not in parquet.schema_arrow.names]
             if missing:
                 raise SourceError(
@@ -79,7 +83,8 @@ def _read_batches(uri: str) -> Iterator[tuple[pa.Array, pa.Array, pa.Array]]:
                 )
             for batch in parquet.iter_batches(_BATCH_ROWS, columns=[*COLUMNS]):
                 name, offset, length = (batch.column(column) for column in COLUMNS)
-                name = name.cast(pa.string())
+                if not pa.types.is_dictionary(name.type):
+                    name = name.cast(pa.string()).dictionary_encode()
                 name.validate(full=True)  # the writer may not have checked that it is UTF-8
                 yield name, offset.cast(pa.int64()), length.cast(pa.int64())
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
@@ -90,10 +95,14 @@ def _read_batches(uri: str) -> Iterator[tuple[pa.Array, pa.Array, pa.Array]]:
         ) from error
 
 
-def _are_valid(columns: tuple[pa.Array, pa.Array, pa.Array]) -> pa.BooleanArray:
+def _are_valid(
+    files: pa.DictionaryArray, offsets: pa.Array, lengths: pa.Array
+) -> npt.NDArray[np.bool_]:
     """Return which rows name a record."""
-    name, offset, length = columns
-    is_named = pc.greater(pc.binary_length(pc.utf8_trim_whitespace(name)), 0)
-    starts = pc.and_(pc.greater_equal(offset, 0), pc.less(offset, _MAX_OFFSET))
-    has_length = pc.and_(pc.greater(length, 0), pc.less(length, _MAX_LENGTH))
-    return pc.fill_null(pc.and_(is_named, pc.and_(starts, has_length)), False)
+    is_name = [bool(name and name.strip()) for name in files.dictionary.to_pylist()]
+    named = np.array([*is_name, False])[pc.fill_null(files.indices, len(is_name)).to_numpy()]
+    starts = pc.and_(pc.greater_equal(offsets, 0), pc.less(offsets, _MAX_OFFSET))
+    has_length = pc.and_(pc.greater(lengths, 0), pc.less(lengths, _MAX_LENGTH))
+    given = pc.fill_null(pc.and_(starts, has_length), False).to_numpy(zero_copy_only=False)
+    named &= given
+    return named
