@@ -27,7 +27,8 @@ segment of a record that its crawler cut, also each ``continuation``), ``source.
 file that cannot be read; reading continues after it, whatever ``source.damaged`` says).
 
 A compressed file is cut between members that start with a record (see ``member_starts.py``), an uncompressed
-one is not cut. Memory holds one record, of at most ``2 * max_text_bytes``.
+one is not cut. Records that ``source.index`` lists are cut by their lengths. Memory holds one record, of at
+most ``2 * max_text_bytes``.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -100,7 +100,9 @@ def _are_valid(
 ) -> npt.NDArray[np.bool_]:
     """Return which rows name a record."""
     is_name = [bool(name and name.strip()) for name in files.dictionary.to_pylist()]
-    named = np.array([*is_name, False])[pc.fill_null(files.indices, len(is_name)).to_numpy()]
+    named: npt.NDArray[np.bool_] = np.array([*is_name, False])[
+        pc.fill_null(files.indices, len(is_name)).to_numpy()
+    ]
     starts = pc.and_(pc.greater_equal(offsets, 0), pc.less(offsets, _MAX_OFFSET))
     has_length = pc.and_(pc.greater(lengths, 0), pc.less(lengths, _MAX_LENGTH))
     given = pc.fill_null(pc.and_(starts, has_length), False).to_numpy(zero_copy_only=False)
