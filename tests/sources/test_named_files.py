@@ -18,6 +18,7 @@ from etl.sources.read_split import read_split
 from etl.sources.source_settings import Source
 from tests.helpers.range_server import RangeServer, range_server
 from tests.helpers.record_index import INDEX, Row, crawl_file, write_index, write_list
+from tests.helpers.s3_server import new_environment
 from tests.helpers.warc_archives import PACKINGS, pack, record, response
 
 NAMES = ("crawl-data/CC-1/segments/1/warc/a.warc.gz", "crawl-data/CC-1/segments/2/warc/b.warc.gz")
@@ -28,10 +29,7 @@ ROWS: list[Row] = [row for _, rows in FILES.values() for row in rows]
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[RangeServer]:
     with range_server() as started:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", started.endpoint)
-        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
-        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-        monkeypatch.setenv("AWS_REGION", "us-east-1")
+        new_environment(started.endpoint, monkeypatch)
         started.objects.update({name: content for name, (content, _) in FILES.items()})
         yield started
 
@@ -291,6 +289,7 @@ def test_bad_records_are_rejected_with_their_offsets(tmp_path: Path, crawl: Path
         0: "source.too_large",
     }
     messages = {row["row"]: row["metadata"] for row in rows}
+    assert f"of the {second_length - 9} bytes that the index lists: only" in messages[second]
     assert "no record" in messages[size + 10]
 
 

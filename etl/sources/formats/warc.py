@@ -141,7 +141,8 @@ def _read_listed(split: Split, source: Source) -> Iterator[Record]:
             if found and record.offset:  # the index lists it separately if it is to be read
                 break
             found = True
-            yield record._replace(offset=offset + record.offset)
+            error = f"of the {length} bytes that the index lists: {record.error}"
+            yield record._replace(offset=offset + record.offset, error=error)
         if not found:
             error = f"the index lists {length} bytes at byte {offset}, where no record is"
             yield Record(problem="damaged", error=error, offset=offset)
