@@ -289,7 +289,7 @@ def test_bad_records_are_rejected_with_their_offsets(tmp_path: Path, crawl: Path
         0: "source.too_large",
     }
     messages = {row["row"]: row["metadata"] for row in rows}
-    assert f"of the {second_length - 9} bytes that the index lists: only" in messages[second]
+    assert f"of the {second_length - 9} bytes that the index lists: the last member is truncated" in messages[second]
     assert "no record" in messages[size + 10]
 
 
