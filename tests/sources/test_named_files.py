@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ from upath import UPath
 from etl.errors import RecipeError, SourceError, StorageError
 from etl.recipe.propose import propose_recipe
 from etl.recipe.recipe import Recipe
+from etl.sources.formats import warc_index
 from etl.sources.inspect import inspect_source
 from etl.sources.list_splits import cut_files, list_source, list_splits
 from etl.sources.read_split import read_split
@@ -289,7 +291,10 @@ def test_bad_records_are_rejected_with_their_offsets(tmp_path: Path, crawl: Path
         0: "source.too_large",
     }
     messages = {row["row"]: row["metadata"] for row in rows}
-    assert f"of the {second_length - 9} bytes that the index lists: the last member is truncated" in messages[second]
+    assert (
+        f"of the {second_length - 9} bytes that the index lists: the last member is truncated"
+        in messages[second]
+    )
     assert "no record" in messages[size + 10]
 
 
@@ -345,6 +350,22 @@ def test_a_file_that_is_no_index_is_an_error(tmp_path: Path, crawl: Path) -> Non
     assert _addresses(_rows(Source(index=str(index), prefix=str(crawl)))) == _expected(
         f"file://{crawl}", ROWS
     )
+
+
+def test_a_damaged_index_is_an_error_or_has_other_rows(tmp_path: Path) -> None:
+    rows: list[Row] = [(f"{number % 7}.warc.gz", 100 * number, 90) for number in range(500)]
+    index = write_index(tmp_path / "index.parquet", rows)
+    content, chance, errors = index.read_bytes(), Random(3), 0
+    for _ in range(500):
+        damaged = bytearray(content)
+        for _ in range(chance.choice((1, 2, 5))):
+            damaged[chance.randrange(len(damaged))] = chance.randrange(256)
+        index.write_bytes(damaged[: chance.choice((None, chance.randrange(len(damaged))))])
+        try:
+            warc_index.read_index([index.as_uri()], [])
+        except SourceError:
+            errors += 1
+    assert 200 < errors < 500
 
 
 def test_a_missing_file_of_an_index_is_a_problem(tmp_path: Path, crawl: Path) -> None:

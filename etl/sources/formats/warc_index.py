@@ -71,7 +71,9 @@ def _read_batches(uri: str) -> Iterator[tuple[pa.DictionaryArray, pa.Array, pa.A
     try:
         with (
             storage.open_input(uri) as file,
-            pq.ParquetFile(file, read_dictionary=COLUMNS[:1]) as parquet,
+            pq.ParquetFile(
+                file, read_dictionary=COLUMNS[:1], page_checksum_verification=True
+            ) as parquet,
         ):
             missing = [name for name in COLUMNS if name not in parquet.schema_arrow.names]
             if missing:
@@ -87,7 +89,12 @@ def _read_batches(uri: str) -> Iterator[tuple[pa.DictionaryArray, pa.Array, pa.A
                     name = name.cast(pa.string()).dictionary_encode()
                 name.validate(full=True)  # the writer may not have checked that it is UTF-8
                 yield name, offset.cast(pa.int64()), length.cast(pa.int64())
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+    except (
+        pa.ArrowException,
+        OSError,
+        KeyError,
+        UnicodeDecodeError,
+    ) as error:  # of a damaged footer
         raise SourceError(
             f"cannot be read as an index ({error_line(error)})",
             where=uri,
