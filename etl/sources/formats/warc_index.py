@@ -89,12 +89,7 @@ def _read_batches(uri: str) -> Iterator[tuple[pa.DictionaryArray, pa.Array, pa.A
                     name = name.cast(pa.string()).dictionary_encode()
                 name.validate(full=True)  # the writer may not have checked that it is UTF-8
                 yield name, offset.cast(pa.int64()), length.cast(pa.int64())
-    except (
-        pa.ArrowException,
-        OSError,
-        KeyError,
-        UnicodeDecodeError,
-    ) as error:  # of a damaged footer
+    except (pa.ArrowException, OSError, KeyError, UnicodeDecodeError) as error:
         raise SourceError(
             f"cannot be read as an index ({error_line(error)})",
             where=uri,
