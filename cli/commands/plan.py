@@ -96,7 +96,7 @@ def facts(plan: "Plan") -> dict[str, Any]:
     return {
         "recipe": recipe.name,
         "lake": recipe.lake,
-        "source": recipe.source.path,
+        "source": recipe.source.path or recipe.source.paths,
         "fingerprints": {step: recipe.fingerprint(step) for step in recipe.steps},
         "tables": {
             step: {"url": recipe.table_url(step), "version": version}

@@ -22,6 +22,7 @@ from etl.recipe.overrides import SettingsLike, as_settings
 from etl.recipe.recipe import Recipe, RecipeLike
 from etl.recipe.recipe_file import is_shipped
 from etl.recipe.variables import expand_setting
+from etl.sources.source_settings import INPUT_PATHS
 from etl.stages.base import Stage, map_strings
 from etl.storage.file_sets import FileSet
 
@@ -158,7 +159,10 @@ def _own_paths(recipe: Recipe, inside: Path | None) -> list[str]:
     """
     if inside is None:
         return []
-    paths: dict[str, str | list[str]] = {"source.path": [*recipe.source.paths]}
+    given = recipe.source.model_dump(mode="json", include={*INPUT_PATHS})
+    paths: dict[str, str | list[str]] = {
+        f"source.{key}": path for key, path in given.items() if path
+    }
     if recipe.tokenize_stage is not None:
         paths["tokenize.tokenizer"] = recipe.tokenize_stage.tokenizer
     return [

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterable
 
 from etl import schemas, storage
 from etl.sources.content_digests import sample_file
+from etl.sources.split import file_fingerprint
 
 
 def find_input(
@@ -24,7 +25,7 @@ def find_input(
             why = f"its input file no longer exists: {file.uri}"
         elif now.size == file.size and (
             file.version is not None  # data files of Delta tables do not change
-            or now.is_as_listed(file.fingerprint)
+            or now.is_as_listed(file_fingerprint(file.fingerprint))
         ):
             return file, None
         elif now.size == file.size and sample_file(file.uri, file.size) in samples(file.size):

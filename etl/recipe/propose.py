@@ -192,7 +192,8 @@ def _source_lines(facts: SourceFacts, doubts: Sequence[str]) -> Iterator[str]:
     )
     yield from _comment(f"Files: {found}. A URL, a glob, a folder, or a list of them.")
     yield "source:"
-    yield f"  path: {yaml_value(source.path)}"
+    key = "path" if source.list is None else "list"
+    yield f"  {key}: {yaml_value(getattr(source, key))}"
     if source.format is not None:
         yield f"  format: {source.format}  # guessed from the content"
     if any(each.columns for each in facts.formats):

@@ -9,6 +9,7 @@ from pydantic import BaseModel
 
 from etl import storage
 from etl.recipe.stage_list import parse_stage
+from etl.sources.source_settings import INPUT_PATHS
 from etl.stages import STAGES
 from etl.stages.base import map_strings
 
@@ -28,8 +29,10 @@ def resolve_paths(data: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 def map_paths(data: Mapping[str, Any], function: Callable[[str], str | None]) -> dict[str, Any]:
     """Return a recipe's data with a function applied to each path, those included that stages default to."""
     mapped = dict(data)
-    if isinstance(source := _as_source(data.get("source")), Mapping) and "path" in source:
-        mapped["source"] = {**source, "path": map_strings(function, source["path"])}
+    if isinstance(source := _as_source(data.get("source")), Mapping):
+        paths = {name: source[name] for name in INPUT_PATHS if name in source}
+        paths = {name: map_strings(function, path) for name, path in paths.items()}
+        mapped["source"] = {**source, **paths}
     if "lake" in data:
         mapped["lake"] = map_strings(function, data["lake"])
     if isinstance(stages := data.get("stages"), list | tuple):

@@ -15,7 +15,8 @@ from etl.sources import doubts
 from etl.sources.formats import detect_format
 from etl.sources.formats.csv import default_delimiter
 from etl.sources.guess_delimiter import Delimiter, guess_delimiter
-from etl.sources.list_splits import list_files
+from etl.sources.list_splits import list_files, list_source
+from etl.sources.named_files import is_list
 from etl.sources.peek import Record, first_lines, peek, sniff_format
 from etl.sources.plausible import kind_of_column
 from etl.sources.read_split import read_first
@@ -85,8 +86,13 @@ def inspect_source(paths: Sequence[str]) -> SourceFacts:
     if the format of a file is unknown, if no file can be read, or if no record has a text; StorageError if a
     URL cannot be listed.
     """
-    format_ = _guess_format(paths)
-    files = list_files(paths, format_)
+    given = tuple(paths) if len(paths) > 1 else paths[0]
+    if all(map(is_list, paths)):
+        source, format_ = Source(list=given), None
+        files = list_source(source).files
+    else:
+        source, format_ = Source(path=given), _guess_format(paths)
+        files = list_files(paths, format_)
     opened: dict[Format, list[Split]] = {}
     for name in dict.fromkeys(file.format for file in files):
         opened[name] = spread((file for file in files if file.format == name), _FILES_PER_FORMAT)
@@ -97,12 +103,8 @@ def inspect_source(paths: Sequence[str]) -> SourceFacts:
     }
     largest = max(opened, key=lambda name: sum(f.size for f in files if f.format == name))
     columns = choose_columns(records[largest])
-    source = Source(
-        path=tuple(paths) if len(paths) > 1 else paths[0],
-        format=format_,
-        delimiter=delimiter,
-        columns=columns,
-    )
+    chosen = {"format": format_, "delimiter": delimiter, "columns": columns}
+    source = source.model_copy(update=chosen)
     formats = tuple(
         FormatFacts(
             format=name,

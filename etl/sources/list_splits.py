@@ -13,11 +13,12 @@ from itertools import islice
 from etl import storage
 from etl.delta.moved_rows import Move
 from etl.errors import SourceError, StorageError, nearest_names
-from etl.sources.formats import FORMATS, delta, detect_format
+from etl.sources.formats import FORMATS, delta
 from etl.sources.formats.delta import ReadBefore
 from etl.sources.limit_and_share import choose_part
+from etl.sources.named_files import as_split, find_named_files
 from etl.sources.owners import Owners
-from etl.sources.parts import KnownPart, is_complete
+from etl.sources.parts import KnownPart, is_complete, part_of
 from etl.sources.source_settings import Source
 from etl.sources.split import Format, Split
 
@@ -79,10 +80,13 @@ def list_source(
     """
     owners = Owners(lake)
     owners.check_lake()
+    if not source.path:
+        problems: list[StorageError] = []
+        return SourceListing(find_named_files(source, owners, problems), {}, {}, problems)
     files: dict[str, Split] = {}  # by real URI
     removed: dict[str, str] = {}
     moves: dict[str, Sequence[Move]] = {}
-    problems: list[StorageError] = []
+    problems = []
     tables = 0
     for path in source.paths:
         if source.format == "delta" or (source.format is None and _is_table(path)):
@@ -170,7 +174,7 @@ def _cut_files(
 
     def cut(whole: Split, known: Sequence[KnownPart]) -> list[Split]:
         if is_complete(known):
-            return [replace(whole, start=k.start, stop=k.stop, first_row=None) for k in known]
+            return [replace(part_of(whole, k.start, k.stop), first_row=None) for k in known]
         return FORMATS[whole.format].cut(
             whole, source if whole.compression is None else packed, known
         )
@@ -194,22 +198,7 @@ def _list_files(
     if not listing.files:
         raise SourceError("no files found", where=path, hint=_hint_for_missing(path))
     for file in owners.input_files(path, listing):
-        name = source.format or detect_format(file.uri)
-        if name is None:
-            raise SourceError(
-                "the format of the file cannot be determined from its extension",
-                where=file.uri,
-                hint=f"set source.format to one of {', '.join(FORMATS)}, or source.path to a glob of the data"
-                " files, such as **/*.parquet",
-            )
-        yield Split(
-            uri=file.uri,
-            size=file.size,
-            fingerprint=file.fingerprint,
-            format=name,
-            bytes=file.size,
-            real=None if (real := listing.location(file.uri)) == file.uri else real,
-        )
+        yield as_split(file, source, listing)
 
 
 def _is_table(path: str) -> bool:

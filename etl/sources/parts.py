@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from etl.sources import record_ranges
 from etl.sources.split import Split
 
 
@@ -47,17 +48,27 @@ def cut_at(points: Iterable[int], known: Sequence[KnownPart]) -> list[tuple[int,
 def cut_split(whole: Split, points: Iterable[int], known: Sequence[KnownPart]) -> list[Split]:
     """Return the parts of a file that ``cut_at`` returns; only the first one's first row is known."""
     return [
-        replace(whole, start=start, stop=stop, first_row=0 if start == 0 else None)
+        replace(part_of(whole, start, stop), first_row=0 if start == 0 else None)
         for start, stop in cut_at(points, known)
     ]
+
+
+def part_of(whole: Split, start: int, stop: int | None) -> Split:
+    """Return a part of a file, with the records of it that are read if an index lists them."""
+    part = replace(whole, start=start, stop=stop)
+    return part if whole.records is None else record_ranges.narrow(part)
 
 
 def cut_bytes(whole: Split, points: Iterable[int], known: Sequence[KnownPart]) -> list[Split]:
     """Return the parts as ``cut_split`` does, for a file that is cut at bytes."""
     return [
-        replace(piece, bytes=(whole.size if piece.stop is None else piece.stop) - piece.start)
+        piece if piece.records is not None else replace(piece, bytes=_size_of(piece))
         for piece in cut_split(whole, points, known)
     ]
+
+
+def _size_of(piece: Split) -> int:
+    return (piece.size if piece.stop is None else piece.stop) - piece.start
 
 
 def is_complete(known: Sequence[KnownPart]) -> bool:

@@ -114,7 +114,7 @@ def _check_unchanged(split: Split, cause: Exception | None = None) -> None:
         ) from cause
     # The log of a Delta table has no fingerprints: its data files are immutable.
     same = now.size == split.size and (
-        split.format == "delta" or now.is_as_listed(split.fingerprint)
+        split.format == "delta" or now.is_as_listed(split.file_fingerprint)
     )
     if not same:
         raise SourceError(

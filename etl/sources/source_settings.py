@@ -1,9 +1,11 @@
 """What a recipe says of its input: where the files are, and which columns to read."""
 
 import os
-from typing import Annotated, Any, Literal, get_args
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal, get_args
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
+from pydantic_core import InitErrorDetails
 
 from etl.errors import nearest_names
 from etl.settings_files.settings import Settings
@@ -20,6 +22,11 @@ def _as_tuple(value: object) -> object:
 _Text = Annotated[str, Field(min_length=1)]
 
 _Texts = Annotated[tuple[_Text, ...], Field(min_length=1)]
+
+_Paths = Annotated[_Text | _Texts, BeforeValidator(_as_tuple)]
+
+INPUT_PATHS: Final = ("path", "list", "index", "prefix")
+"""The settings of a source that are paths or URLs."""
 
 
 class Columns(Settings):
@@ -50,9 +57,21 @@ class Source(Settings):
     {'text': 'content', 'id': None, 'url': None, 'media_type': None}
     """
 
-    path: Annotated[_Text | _Texts, BeforeValidator(_as_tuple)]
+    path: Annotated[_Text | tuple[_Text, ...], BeforeValidator(_as_tuple)] = ()
     """A URL, a glob, a folder, or several of them. The files of lakes are left out, so that a lake may be
     below its source. A glob or a folder with files of a Delta table is refused: name the table itself."""
+    list: _Paths | None = None
+    """Instead of a path: a text file, or several, with the path of a file on each line, such as Common
+    Crawl's ``warc.paths.gz``. A list named ``.gz`` is decompressed; lines that start with # are comments. A
+    file that does not exist is quarantined."""
+    index: _Paths | None = None
+    """Instead of a path: Parquet files that say which records of WARC files to read, with the columns
+    ``warc_filename``, ``warc_record_offset`` and ``warc_record_length`` of Common Crawl's columnar index.
+    Only these records are read, those near each other with one request. A WARC file of which other records
+    are listed now counts as changed."""
+    prefix: _Text | None = None
+    """The URL or folder that the paths in ``list`` and ``index`` are below, such as ``s3://commoncrawl`` or
+    ``https://data.commoncrawl.org``. null: the bucket or host of the list, or the folder of a local one."""
     format: Format | None = None
     """The format of the files. null: by the extension of each file; a folder with a ``_delta_log`` is a Delta
     table. With ``warc`` (WARC and WET files), the text is the page of a record; with ``text``, each file is
@@ -94,6 +113,31 @@ class Source(Settings):
             raise ValueError(f"unknown format {value!r}: {nearest_names(value, formats)}")
         return value
 
+    @model_validator(mode="before")
+    @classmethod
+    def _names_its_input(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        if value.get("path", "") is None and (value.get("list") or value.get("index")):
+            return {key: given for key, given in value.items() if key != "path"}
+        if not {"path", "list", "index"} & {*value}:
+            missing = InitErrorDetails(type="missing", loc=("path",), input=dict(value))
+            raise ValidationError.from_exception_data(cls.__name__, [missing])
+        return value
+
+    @model_validator(mode="after")
+    def _names_one_input(self) -> "Source":
+        given = [name for name in ("path", "list", "index") if getattr(self, name)]
+        if len(given) != 1:
+            raise ValueError(
+                f"set one of path, list and index, not {' and '.join(given) or 'none'}"
+            )
+        if self.prefix is not None and self.path:
+            raise ValueError("set prefix with list or index only: path has the whole path")
+        if self.index is not None and self.format not in (None, "warc"):
+            raise ValueError(f"an index is of WARC files, but the format is {self.format}")
+        return self
+
     @model_validator(mode="after")
     def _is_one_part(self) -> "Source":
         if self.limit is not None and self.share is not None:
@@ -119,8 +163,11 @@ class Source(Settings):
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The paths as written, always as a tuple."""
-        return (self.path,) if isinstance(self.path, str) else self.path
+        """The paths as written, always as a tuple; of a list or an index also the prefix."""
+        given = (getattr(self, name) or () for name in INPUT_PATHS)
+        return tuple(
+            path for each in given for path in ((each,) if isinstance(each, str) else each)
+        )
 
     @property
     def max_record_bytes(self) -> int:
@@ -132,4 +179,4 @@ class Source(Settings):
 
         The others are the paths, the version and the split size.
         """
-        return self.model_dump(mode="json", exclude={"path", "version", "split_bytes"})
+        return self.model_dump(mode="json", exclude={*INPUT_PATHS, "version", "split_bytes"})

@@ -14,6 +14,9 @@ Compression = Literal["gzip", "zstd"]
 COMPRESSIONS: Final[Mapping[str, Compression]] = {".gz": "gzip", ".zst": "zstd"}
 """The extension of a compressed file -> its compression."""
 
+RECORDS_MARK: Final = "#records="
+"""What the fingerprint of a file has before that of its records, if an index says which are read."""
+
 TEXT_RATIO: Final = 4
 """About how many bytes of text a byte of a compressed file holds: 3 to 5 for prose; chosen here."""
 
@@ -29,6 +32,19 @@ def split_compression(uri: str) -> tuple[str, Compression | None]:
     plain, dot, extension = uri.lower().rpartition(".")
     compression = COMPRESSIONS.get(dot + extension)
     return (uri.lower(), None) if compression is None else (plain, compression)
+
+
+def file_fingerprint(fingerprint: str) -> str:
+    """Return the fingerprint of a file, without that of the records of it that are read.
+
+    >>> file_fingerprint("9b2c7" + RECORDS_MARK + "a81f")
+    '9b2c7'
+    """
+    return fingerprint.partition(RECORDS_MARK)[0]
+
+
+PackedRecords = bytes
+"""The offsets and lengths of records in a file, in order of the offsets, as 64-bit integers."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,6 +74,8 @@ class Split:
     former: int = 0  # the identity that its name had in the lake before the file changed
     is_distinct: bool = False  # known not to be a copy of another file that the lake holds
 
+    records: PackedRecords | None = None  # of a WARC file: which are read, see ``record_ranges``
+
     max_rows: int | None = None  # read no more records
     max_text_bytes: int | None = None  # read no more after this much text
 
@@ -70,6 +88,11 @@ class Split:
     def real_uri(self) -> str:
         """The name by which the file is known, whatever link or scheme it was reached by."""
         return self.uri if self.real is None else self.real
+
+    @property
+    def file_fingerprint(self) -> str:
+        """The fingerprint of the file itself."""
+        return file_fingerprint(self.fingerprint)
 
     @property
     def is_whole(self) -> bool:

@@ -51,6 +51,8 @@ class RangeServer:
     endpoint: str
     objects: dict[str, bytes] = field(default_factory=dict)
     answer: Callable[[bytes, int, int], Answer] = right
+    requests: list[tuple[str, str, str | None]] = field(default_factory=list)
+    """Method, name and range of each request."""
 
 
 @contextmanager
@@ -76,6 +78,7 @@ class _Handler(BaseHTTPRequestHandler):
         name = unquote(urlsplit(self.path).path).removeprefix("/bucket/")
         content = state.objects.get(name)
         wanted = self.headers.get("Range")
+        state.requests.append((self.command, name, wanted))
         if content is None:
             self._send((404, None, b""), None)
         elif wanted is None or self.command == "HEAD":

@@ -189,8 +189,9 @@ def test_the_character_set_is_detected(
     content: bytes, declared: str | None, text: str | None, encoding: str
 ) -> None:
     label = declared.strip('"') if declared else None
-    decoded, used, undecoded = decode_text(content, label)
-    assert (decoded if text is not None else None, used, undecoded) == (text, encoding, 0)
+    decoded = decode_text(content, label)
+    assert text is None or decoded.text == text
+    assert (decoded.encoding, decoded.bad) == (encoding, 0)
     if declared and not content.startswith((b"\xef", b"\xff", b"\xfe")):
         body = _page(http(content, Content_Type=f"text/html; charset={declared}"))
         assert body.facts["charset"] == encoding
@@ -215,12 +216,14 @@ def test_at_most_one_character_in_a_hundred_may_be_undecodable(
     st.sampled_from(["utf-8", "UTF8", "unicode-1-1-utf-8"]),
 )
 def test_utf_8_is_decoded_unchanged(text: str, label: str) -> None:
-    assert decode_text(text.encode(), label) == (text.removeprefix("\ufeff"), "utf-8", 0)
+    decoded = decode_text(text.encode(), label)
+    assert (decoded.encoding, decoded.bad) == ("utf-8", 0)
+    assert decoded.utf8 == text.removeprefix("\ufeff").encode()
 
 
 @given(st.binary(max_size=200), st.none() | st.sampled_from(["utf-8", "big5", "utf-16", "", "?"]))
 def test_any_bytes_can_be_decoded(content: bytes, label: str | None) -> None:
-    text, encoding, undecoded = decode_text(content, label)
-    text.encode()  # no surrogates
-    assert undecoded == text.count("\ufffd")
-    assert "".encode(encoding) in (b"", b"\xff\xfe", b"\xfe\xff")
+    decoded = decode_text(content, label)
+    assert decoded.utf8 == decoded.text.encode()  # no surrogates
+    assert decoded.bad == decoded.text.count("\ufffd")
+    assert "".encode(decoded.encoding) in (b"", b"\xff\xfe", b"\xfe\xff")

@@ -18,6 +18,7 @@ from etl.lake.table_versions import LiveInputs
 from etl.sources import Source, Split
 from etl.sources.list_splits import list_source
 from etl.sources.read_split import digest_rows
+from etl.sources.split import RECORDS_MARK
 
 _THREADS = 2  # readers of Parquet and of compressed files compute without the interpreter
 
@@ -38,6 +39,8 @@ def check_sources(documents: Table, inputs: LiveInputs) -> Iterator[Problem]:
         try:
             whole = listed.get(identity)
             if whole is None:
+                if any(RECORDS_MARK in file.fingerprint for file in inputs.recorded(address)):
+                    return f"the index of the source does not name its input file: {address}"
                 samples = partial(ledger.inputs.samples, identity)
                 file, why = find_input(inputs.recorded(address), address, samples)
                 if file is None:
@@ -59,13 +62,13 @@ def check_sources(documents: Table, inputs: LiveInputs) -> Iterator[Problem]:
 
 
 def _listed_files(source: Source, ledger: Ledger) -> dict[int, Split]:
-    """Return the files of Delta tables in the source by identity: with their partition values of now."""
+    """Return files of the source by identity: of Delta tables and indexes, which say more than the file."""
     try:
         files = list_source(source).files
     except TokenlakeError:
         return {}
-    tables = (file for file in files if file.format == "delta")
-    return {ledger.inputs.identity_of(file.real_uri) or 0: file for file in tables}
+    described = (file for file in files if file.format == "delta" or file.records is not None)
+    return {ledger.inputs.identity_of(file.real_uri) or 0: file for file in described}
 
 
 def _has_rows(whole: Split, part: ReadPart, source: Source) -> bool:

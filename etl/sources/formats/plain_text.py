@@ -64,4 +64,4 @@ def _add_page(content: bytes, buffer: RecordBuffer) -> None:
         error = f"{page.bad} of {len(page.text)} characters are not valid {page.encoding}"
         buffer.reject(0, "undecodable", error, raw=page.text)
     else:
-        buffer.add(0, page.text, media_type="text/html")
+        buffer.add(0, page.utf8, media_type="text/html")

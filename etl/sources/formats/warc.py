@@ -27,10 +27,12 @@ segment of a record that its crawler cut, also each ``continuation``), ``source.
 file that cannot be read; reading continues after it, whatever ``source.damaged`` says).
 
 A compressed file is cut between members that start with a record (see ``member_starts.py``), an uncompressed
-one is not cut. Memory holds one record, of at most ``2 * max_text_bytes``.
+one is not cut. Records that ``source.index`` lists are cut by their lengths. Memory holds one record, of at
+most ``2 * max_text_bytes``.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -38,6 +40,7 @@ import pyarrow as pa
 
 from etl import storage
 from etl.errors import SourceError
+from etl.sources import record_ranges
 from etl.sources.formats import member_starts, whole_files
 from etl.sources.formats.warc_payload import extract_payload
 from etl.sources.formats.warc_records import Record, read_records
@@ -65,8 +68,14 @@ _METADATA_FIELDS = {
 
 
 def cut(whole: Split, source: Source, known: Sequence[KnownPart]) -> list[Split]:
-    """Cut a compressed file at multiples of ``split_bytes``; a piece has the members that start in it."""
-    starts = member_starts.find_cuts(whole, source.split_bytes, content=b"WARC/")
+    """Cut a compressed file at multiples of ``split_bytes``; a piece has the members that start in it.
+
+    Records that an index lists are cut by their lengths.
+    """
+    if whole.records is not None:
+        starts = record_ranges.find_cuts(whole, source.split_bytes)
+    else:
+        starts = member_starts.find_cuts(whole, source.split_bytes, content=b"WARC/")
     pieces = cut_bytes(whole, starts, known)
     return [replace(piece, first_row=piece.start) for piece in pieces]
 
@@ -74,6 +83,33 @@ def cut(whole: Split, source: Source, known: Sequence[KnownPart]) -> list[Split]
 def read(split: Split, source: Source, *, batch_bytes: int) -> Iterator[pa.Table]:
     """Yield the documents of a piece as tables of schema RAW; raise SourceError if a file has no record."""
     row, is_warc, buffer = -1, False, RecordBuffer(split.uri, max_bytes=batch_bytes)
+    is_indexed = split.records is not None
+    records = _read_listed(split, source) if is_indexed else _read_all(split, source)
+    for record in records:
+        is_warc = is_warc or is_indexed or bool(record.fields)
+        kind = record.fields.get("warc-type", "").lower()
+        if (
+            record.problem != "damaged"
+            and record.fields
+            and kind not in (*DOCUMENT_TYPES, "continuation")
+        ):
+            continue
+        row = max(row + 1, record.offset)
+        _check_row(row, split)
+        _add(record, row, source, buffer)
+        if is_warc and buffer.is_full:
+            yield from buffer.flush()
+    if row >= 0 and not is_warc and split.is_whole:
+        raise SourceError(
+            "the file is not a WARC file: it has no record",
+            where=split.uri,
+            hint="unpack WACZ files and convert ARC files first (`warcio recompress`), or leave it out",
+        )
+    yield from buffer.flush()
+
+
+def _read_all(split: Split, source: Source) -> Iterator[Record]:
+    """Yield the records of a piece of a file."""
     with storage.open_input(split.uri) as file:
         content = Members(
             file,
@@ -83,23 +119,33 @@ def read(split: Split, source: Source, *, batch_bytes: int) -> Iterator[pa.Table
             stop=split.stop,
             content=b"WARC/",
         )
-        for record in read_records(content, max_bytes=source.max_record_bytes):
-            is_warc = is_warc or bool(record.fields)
-            kind = record.fields.get("warc-type", "").lower()
-            if record.problem != "damaged" and kind not in (*DOCUMENT_TYPES, "continuation"):
-                continue
-            row = max(row + 1, record.offset)
-            _check_row(row, split)
-            _add(record, row, source, buffer)
-            if is_warc and buffer.is_full:
-                yield from buffer.flush()
-    if row >= 0 and not is_warc and split.is_whole:
-        raise SourceError(
-            "the file is not a WARC file: it has no record",
-            where=split.uri,
-            hint="unpack WACZ files and convert ARC files first (`warcio recompress`), or leave it out",
-        )
-    yield from buffer.flush()
+        yield from read_records(content, max_bytes=source.max_record_bytes)
+
+
+def _read_listed(split: Split, source: Source) -> Iterator[Record]:
+    """Yield the records that an index lists; a record that is not where the index says is damaged."""
+    max_bytes = source.max_record_bytes
+    with storage.open_input(split.uri) if split.compression == "zstd" else nullcontext() as whole:
+        # Frames may need the dictionary at the start of the file.
+        of_file = None if whole is None else detect_layer(whole, split.uri)
+    for offset, length, packed in record_ranges.read_ranges(split, max_bytes=max_bytes):
+        if packed is None:
+            error = f"the record has {length} bytes by the index, but the limit is {max_bytes}"
+            yield Record(problem="too_large", error=error, offset=offset)
+            continue
+        file = pa.BufferReader(packed)
+        layer = of_file or detect_layer(file, split.uri)
+        content = Members(file, layer, uri=split.uri, content=b"WARC/")
+        found = False
+        for record in read_records(content, max_bytes=max_bytes):
+            if found and record.offset:  # the index lists it separately if it is to be read
+                break
+            found = True
+            error = f"of the {length} bytes that the index lists: {record.error}"
+            yield record._replace(offset=offset + record.offset, error=error)
+        if not found:
+            error = f"the index lists {length} bytes at byte {offset}, where no record is"
+            yield Record(problem="damaged", error=error, offset=offset)
 
 
 def _check_row(row: int, split: Split) -> None:

@@ -1,6 +1,5 @@
 """Text of a WARC record: the body of a response, or the block, with its characters decoded."""
 
-import codecs
 import re
 from collections.abc import Mapping
 from functools import lru_cache
@@ -62,7 +61,7 @@ def _text_payload(
     content: bytes, *, declared: str, record: Record, facts: dict[str, Any]
 ) -> Payload:
     mime = _mime(record.fields.get("warc-identified-payload-type")) or _mime(declared)
-    facts = {**facts, "content_type": mime}
+    facts["content_type"] = mime
     if mime and not _is_text(mime):
         return Payload(problem="not_text", error=f"the content type is {mime}", facts=facts)
     if _is_type_doubtful(record, mime, content):
@@ -72,18 +71,17 @@ def _text_payload(
             return Payload(problem="not_text", error=error, facts=facts)
     charset = _CHARSET.search(declared)
     decoded = decode_text(content, charset[1] if charset else None)
-    text, encoding, undecoded = decoded
-    facts["charset"] = encoding
-    if "\0" in text[:SNIFFED_BYTES]:
+    facts["charset"] = decoded.encoding
+    if decoded.starts_with_binary_data(SNIFFED_BYTES):
         error = "the content starts with binary data"
         return Payload(problem="not_text", error=error, facts=facts)
-    if undecoded:
-        facts["undecoded"] = undecoded
+    if decoded.bad:
+        facts["undecoded"] = decoded.bad
     if decoded.is_noise:
-        error = f"{undecoded} of {len(text)} characters are not valid {encoding}"
+        characters, encoding = len(decoded.text), decoded.encoding
+        error = f"{decoded.bad} of {characters} characters are not valid {encoding}"
         return Payload(problem="undecodable", error=error, facts=facts)
-    unchanged = encoding == "utf-8" and not undecoded and not content.startswith(codecs.BOM_UTF8)
-    return Payload(text=content if unchanged else text.encode("utf-8", "replace"), facts=facts)
+    return Payload(text=decoded.utf8, facts=facts)
 
 
 def _is_type_doubtful(record: Record, mime: str, content: bytes) -> bool:

@@ -127,7 +127,7 @@ class _Reader:
             return self._skip_damage(record, damage or "no record follows: the length is wrong")
         block = bytes(memoryview(self._buffer)[start:end])
         del self._buffer[:end]
-        return record._replace(block=block)
+        return Record(record.header, record.fields, block, offset=record.offset)
 
     def _ends_at(self, end: int) -> bool:
         """Return whether a record, a member, many blanks or the end of the content follows ``end``.

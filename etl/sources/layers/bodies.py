@@ -22,6 +22,8 @@ _NAMES: Final[Mapping[str, tuple[Coding, ...]]] = {
     "zstd": ("zstd",),
 }
 
+_MAGICS: Final = tuple(MAGIC.values())
+
 SNIFFED_BYTES: Final = 1445
 """The length of a resource header: WHATWG MIME Sniffing, 5.2."""
 
@@ -43,6 +45,8 @@ def decode_body(body: bytes, codings: Sequence[str], max_bytes: int) -> Body:
     frame is decompressed even if no header says so.
     """
     damage: tuple[str, ...] = ()
+    if not codings and not body.startswith(_MAGICS):  # most bodies in archives
+        return Body(body)
     for name in (*reversed(codings), "gzip", "zstd"):
         if name == "chunked":
             chunks = undo_chunks(body)
