@@ -56,9 +56,13 @@ class MainTextModel:
             "bars": dict(self.bars),
             "report": dict(self.report),
         }
-        arrays = {"feature": self.feature, "threshold": self.threshold, "leaves": self.leaves}
-        content = np.frombuffer(json.dumps(description, sort_keys=True).encode(), np.uint8)
-        np.savez_compressed(path, description=content, **arrays)
+        np.savez_compressed(
+            path,
+            description=np.frombuffer(json.dumps(description, sort_keys=True).encode(), np.uint8),
+            feature=self.feature,
+            threshold=self.threshold,
+            leaves=self.leaves,
+        )
 
     def for_kernel(self, favor: Favor) -> "Model":
         """Return the model as the kernels read it."""
@@ -75,7 +79,11 @@ class MainTextModel:
             else len(features.NUMBERS) + bits.index(features.BITS.index(name))
             for name in self.names
         ]
-        trees = Trees(np.array(rows, np.int32)[self.feature], self.threshold, self.leaves)
+        trees = Trees(
+            np.array(rows, np.int32)[self.feature],
+            np.ascontiguousarray(self.threshold, np.float32),
+            np.ascontiguousarray(self.leaves, np.float32),
+        )
         return Model(
             bits=frozen(np.array(bits, np.int64)),
             trees=Trees(*map(frozen, trees)),
@@ -96,7 +104,7 @@ def load_model(path: Path = BUILT_IN) -> MainTextModel:
     try:
         with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
             description = json.loads(file["description"].tobytes())
-            arrays = [file["feature"], file["threshold"], file["leaves"]]
+            feature, threshold, leaves = file["feature"], file["threshold"], file["leaves"]
     except (OSError, ValueError, KeyError) as error:
         raise StageError(f"{path} is not a model of main text: {error}") from error
     if description["version"] != VERSION or (unknown := {*description["names"]} - {*NAMES}):
@@ -106,11 +114,13 @@ def load_model(path: Path = BUILT_IN) -> MainTextModel:
             hint="train the model again",
         )
     return MainTextModel(
-        tuple(description["names"]),
-        *arrays,
-        description["start"],
-        description["bars"],
-        description["report"],
+        names=tuple(description["names"]),
+        feature=feature,
+        threshold=threshold,
+        leaves=leaves,
+        start=description["start"],
+        bars=description["bars"],
+        report=description["report"],
     )
 
 

@@ -1,6 +1,6 @@
-"""Extract the main text of a batch of pages: one call without the GIL, from Arrow buffers to Arrow buffers."""
+"""Extract the main text of a batch of pages in one call without the GIL, from and to Arrow buffers."""
 
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -87,7 +87,8 @@ def extract_pages(
     sizes = np.diff(texts.offsets)[is_page]
     work = _make_work(int(sizes.max(initial=0)), len(NUMBERS) + len(model.bits))
     ratios = np.full((3, len(is_page)), np.nan)
-    parts, first, room = [], 0, int(sizes.sum()) // 8 + (1 << 16)
+    parts: list[tuple[pa.Array, pa.Array]] = []
+    first, room = 0, int(sizes.sum()) // 8 + (1 << 16)
     while first < len(is_page) or not parts:
         output = _make_output(room, len(is_page) - first, metadata.room(sizes), ratios)
         done = _extract(texts.offsets, texts.data, is_page, first, model, keep, work, output)
@@ -125,15 +126,14 @@ def _make_output(room: int, count: int, metadata_room: int, ratios: NDArray[np.f
     )
 
 
-def _to_arrow(output: _Output, is_page: NDArray[np.bool_]) -> tuple[Any, Any]:
+def _to_arrow(output: _Output, is_page: NDArray[np.bool_]) -> tuple[pa.Array, pa.Array]:
     """Return the texts and metadata of the documents that are done."""
     count = len(is_page)
     has_metadata = np.diff(output.metadata_ends[: count + 1]) > 0
-    columns = (
-        (output.text, output.text_ends, is_page),
-        (output.metadata, output.metadata_ends, has_metadata),
+    return (
+        _strings(output.text, output.text_ends, is_page),
+        _strings(output.metadata, output.metadata_ends, has_metadata),
     )
-    return tuple(_strings(*column) for column in columns)  # type: ignore[return-value]
 
 
 def _strings(

@@ -115,7 +115,7 @@ def _write_less(page: Page) -> None:
 def _is_in_svg(page: Page) -> bool:
     """Return whether the innermost document is an SVG image or a formula, whose tags are other ones."""
     count = page.stack.count
-    return count[SVG] + count[MATH] > 0 and count[FOREIGN] == 0
+    return bool(count[SVG] + count[MATH] > 0 and count[FOREIGN] == 0)
 
 
 @inner
@@ -177,24 +177,33 @@ def _read_start_tag(data: NDArray[np.uint8], at: int, stop: int, page: Page) -> 
             return at
         if LEAVES_SVG[tag]:
             _leave_svg(page)
-            flags = page.stack.flags[page.state[DEPTH] - 1]
-    is_block = IS_BLOCK[tag]
     if IS_VOID[tag]:
-        if tag == BR and not flags & SKIPPED:
-            is_block = _break_line(page)
-        if is_block:
-            _close(page, depth_after_start(page, tag, is_block), True)
-        return at
-    if tag == HTML or tag == BODY or tag == HEAD:
-        return at
+        _read_void(page, tag)
+    elif tag != HTML and tag != BODY and tag != HEAD:
+        _begin_element(page, tag, key, classes, says & IS_HIDDEN)
+        if tag == PRE or tag == LISTING:
+            at += at < stop and data[at] == LF
+    return at
+
+
+@inner
+def _read_void(page: Page, tag: int) -> None:
+    is_block = IS_BLOCK[tag]
+    if tag == BR and not page.stack.flags[page.state[DEPTH] - 1] & SKIPPED:
+        is_block = _break_line(page)
+    if is_block:
+        _close(page, depth_after_start(page, tag, is_block), True)
+
+
+@inner
+def _begin_element(page: Page, tag: int, key: int, classes: int, is_hidden: int) -> None:
+    """Close what the element ends, and open it."""
+    is_block = IS_BLOCK[tag]
     if page.state[TOO_DEEP] == 0:
         _close(page, depth_after_start(page, tag, is_block), is_block)
     elif is_block:
         _end_block_if_shown(page)
-    _open(page, tag, key, classes, says & IS_HIDDEN)
-    if page.stack.flags[page.state[DEPTH] - 1] & PREFORMATTED and (tag == PRE or tag == LISTING):
-        at += at < stop and data[at] == LF
-    return at
+    _open(page, tag, key, classes, is_hidden)
 
 
 @inner
