@@ -36,11 +36,10 @@ def extract_main_text(
     >>> from etl.kernels.bytes.utf8 import texts
     >>> pages = texts(pa.array(["<title>Birds</title><h1>The heron</h1><p>It waded in the shallow water."]))
     >>> found = extract_main_text(pages, pa.array([True]))
-    >>> print(found.text[0], found.metadata[0], sep="\\n")
-    The heron
+    >>> print(found.metadata[0], found.text[0])
+    {"title":"Birds"} The heron
     <BLANKLINE>
     It waded in the shallow water.
-    {"title":"Birds"}
     """
     from etl.kernels.bytes.utf8 import frozen
     from etl.kernels.html import extract, writer

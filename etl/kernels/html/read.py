@@ -70,6 +70,7 @@ from etl.kernels.html.tags import (
     SVG,
     TITLE,
     A,
+    P,
     tag_number,
 )
 from etl.kernels.html.text_runs import read_text
@@ -85,9 +86,7 @@ def read_page(data: NDArray[np.uint8], at: int, stop: int, keeps_math: bool, pag
         if data[at] != LESS:
             at = find_byte(data, at, stop, LESS) if is_skipped else read_text(data, at, stop, page)
             continue
-        if at + 1 == stop:
-            break
-        after = data[at + 1]
+        after = data[at + 1] if at + 1 < stop else 0
         if IS_LETTER[after]:
             at = _read_start_tag(data, at, stop, page)
         elif after == SLASH:
@@ -138,7 +137,8 @@ def _read_end_tag(data: NDArray[np.uint8], at: int, stop: int, page: Page) -> in
     depth = state[DEPTH]
     if tag != BODY and tag != HTML:
         depth = depth_after_end(page, tag, key)
-    _close(page, depth, IS_BLOCK[tag] or tag == BR)
+    # Alone, these two add an element; any other end tag that closes nothing is ignored.
+    _close(page, depth, tag == BR or (tag == P and depth == state[DEPTH]))
     return at + 1
 
 
@@ -172,11 +172,11 @@ def _read_start_tag(data: NDArray[np.uint8], at: int, stop: int, page: Page) -> 
         return _read_raw(data, name_end, at, stop, tag, key, page)
     if IS_NOTED[tag]:
         at = _note(data, name_end, at, stop, tag, classes, says, page)
-    if flags & SKIPPED and _is_in_svg(page):
-        if says & CLOSES_ITSELF:
-            return at
-        if LEAVES_SVG[tag]:
-            _leave_svg(page)
+    is_in_svg = flags & SKIPPED and _is_in_svg(page)
+    if says & CLOSES_ITSELF and (is_in_svg or IS_SVG[tag]):
+        return at
+    if is_in_svg and LEAVES_SVG[tag]:
+        _leave_svg(page)
     if IS_VOID[tag]:
         _read_void(page, tag)
     elif tag != HTML and tag != BODY and tag != HEAD:
