@@ -1,4 +1,4 @@
-"""The words of a page as a browser's parser finds them: lexbor's tree, walked with the rules of the extractor."""
+"""The words of a page as a browser's parser finds them: lexbor's tree with the rules of the extractor."""
 
 import re
 

@@ -134,6 +134,12 @@ def _read_end_tag(data: NDArray[np.uint8], at: int, stop: int, page: Page) -> in
         if IS_BLOCK[tag]:
             _end_block_if_shown(page)
         return at + 1
+    if (
+        (tag == P or tag == BR)
+        and page.stack.flags[state[DEPTH] - 1] & SKIPPED
+        and _is_in_svg(page)
+    ):
+        _leave_svg(page)
     depth = state[DEPTH]
     if tag != BODY and tag != HTML:
         depth = depth_after_end(page, tag, key)
@@ -167,16 +173,15 @@ def _read_start_tag(data: NDArray[np.uint8], at: int, stop: int, page: Page) -> 
     if at == stop:
         return stop
     at += 1
-    flags = page.stack.flags[page.state[DEPTH] - 1]
-    if IS_RAW[tag] and not (flags & SKIPPED and says & CLOSES_ITSELF):
+    is_in_svg = page.stack.flags[page.state[DEPTH] - 1] & SKIPPED and _is_in_svg(page)
+    if IS_RAW[tag] and not is_in_svg:
         return _read_raw(data, name_end, at, stop, tag, key, page)
     if IS_NOTED[tag]:
         at = _note(data, name_end, at, stop, tag, classes, says, page)
-    is_in_svg = flags & SKIPPED and _is_in_svg(page)
-    if says & CLOSES_ITSELF and (is_in_svg or IS_SVG[tag]):
-        return at
     if is_in_svg and LEAVES_SVG[tag]:
         _leave_svg(page)
+    elif says & CLOSES_ITSELF and (is_in_svg or IS_SVG[tag]):
+        return at
     if IS_VOID[tag]:
         _read_void(page, tag)
     elif tag != HTML and tag != BODY and tag != HEAD:
@@ -264,12 +269,13 @@ def _break_line(page: Page) -> bool:
 
 @rare
 def _leave_svg(page: Page) -> None:
-    """Close an SVG image or formula at a tag of HTML in it."""
-    depth = page.state[DEPTH] - 1
-    while depth > 0 and not IS_SVG[page.stack.tag[depth]]:
+    """Close an SVG image or formula, and all around it, at a tag of HTML in it."""
+    outermost = depth = page.state[DEPTH]
+    while depth > 1 and page.stack.tag[depth - 1] != FOREIGN:
         depth -= 1
-    if depth > 0:
-        close_elements(page, depth)
+        if IS_SVG[page.stack.tag[depth]]:
+            outermost = depth
+    close_elements(page, outermost)
 
 
 @rare

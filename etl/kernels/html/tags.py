@@ -74,8 +74,7 @@ CLOSES_P: Final = _having({*_BLOCK, "hr"} - _NOT_CLOSING)
 """Whether a start tag closes an open paragraph."""
 LEAVES_SVG: Final = _having(
     """b big blockquote body br center code dd div dl dt em embed h1 h2 h3 h4 h5 h6 head hr i img li listing
-    menu meta nobr ol p pre s small span strong strike sub sup table tt u ul var article section main nav
-    footer""".split()
+    menu meta nobr ol p pre ruby s small span strong strike sub sup table tt u ul var""".split()
 )
 """Whether a start tag closes an SVG image or formula that it is in."""
 IS_SVG: Final = _having(["svg", "math"])

@@ -1,13 +1,10 @@
-"""Mutated and hostile pages: no index out of bounds, results that are consistent, and bounded time."""
+"""Mutated and hostile pages: no index is out of bounds, and results are consistent."""
 
-import json
 import os
 import random
 import subprocess
 import sys
-import time
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -39,7 +36,8 @@ def check(pages):
             continue
         found[-1].text.validate(full=True)
         found[-1].metadata.validate(full=True)
-        assert not any("\\ufffd" in text for text in blocks.texts) or b"&" in page or "\\ufffd".encode() in page
+        if b"&" not in page and "\\ufffd".encode() not in page:
+            assert not any("\\ufffd" in text for text in blocks.texts)
     return found
 
 reader = pa.ipc.open_stream(sys.stdin.buffer)
@@ -128,16 +126,10 @@ def test_hostile_pages_are_in_bounds(tmp_path):
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_pages_take_linear_time(name):
-    """A page of twice the size takes at most some four times as long, and leaves a text or a reason."""
-    page = HOSTILE[name]
-    parts = [page[: len(page) // 2], page]
-    seconds = []
-    for part in parts:
-        array = texts(pa.array([part.decode()]))
-        started = time.process_time()
-        found = extract_main_text(array, pa.array([True]), keep=KINDS)
-        seconds.append(time.process_time() - started)
-        assert found.text[0].is_valid
-    assert np.isfinite(seconds).all()
-    assert json.loads(found.metadata[0].as_py() or "{}") is not None
+def test_hostile_pages_have_a_result(name):
+    found = extract_main_text(
+        texts(pa.array([HOSTILE[name].decode()])), pa.array([True]), keep=KINDS
+    )
+    assert found.text[0].is_valid
+    assert len(found.text[0].as_py()) <= 2 * len(HOSTILE[name])
+    assert 0 <= (found.main_ratio[0].as_py() or 0) <= 1

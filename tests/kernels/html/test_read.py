@@ -44,7 +44,9 @@ CASES = {
     "a<p title='unclosed>b": ["a"],
     # hidden elements
     "a<span hidden>n</span>b<i aria-hidden=TRUE>n</i>c<b style='Display : None'>n</b>d": ["abcd"],
-    "a<i style='visibility:hidden'>n</i><i aria-hidden=false>b</i><i style='display:block'>c</i>": ["abc"],
+    "a<i style='visibility:hidden'>n</i><i aria-hidden=false>b</i><i style='display:block'>c</i>": [
+        "abc"
+    ],
     # white space
     "  a \n\t b&nbsp; c&#32;&#9;d \x07 e\x00f": ["a b c d ef"],
     "<b>a </b> <i> b</i>": ["a b"],
@@ -59,9 +61,13 @@ CASES = {
     "a < b <3 <> c </>d <": ["a < b <3 <> c d <"],
     "a<b": ["a"],
     # formulas
-    "<math><mi>x</mi><annotation encoding='application/x-tex'> x^2 &lt;\n1 </annotation></math>": ["$x^2 < 1$"],
+    "<math><mi>x</mi><annotation encoding='application/x-tex'> x^2 &lt;\n1 </annotation></math>": [
+        "$x^2 < 1$"
+    ],
     "<math><annotation>n</annotation></math>a": ["a"],
-    "<p>a <script type='math/tex'>y</script> <script type='math/tex; mode=display'>z</script>": ["a $y$ $$z$$"],
+    "<p>a <script type='math/tex'>y</script> <script type='math/tex; mode=display'>z</script>": [
+        "a $y$ $$z$$"
+    ],
     "<i hidden><math><annotation encoding='application/x-tex'>n</annotation></math></i>a": ["a"],
     "<img alt='n'><img class='mwe-math-fallback-image' alt='&alpha;'>": ["$α$"],
 }
@@ -75,7 +81,7 @@ def texts_of(page: str, **settings: bool) -> list[str]:
 
 
 def collapse(text: str) -> str:
-    """Return a text with each run of ASCII white space, control characters and no-break spaces as one space."""
+    """Return a text with each run of white space, control characters and no-break spaces as one space."""
     return _SPACES.sub(" ", text.replace("\0", "")).strip(" ")
 
 

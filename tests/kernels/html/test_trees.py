@@ -31,5 +31,10 @@ def test_against_a_tree_walked_by_hand(seed, num_rows, num_trees, depth):
             total += leaves[tree, int(answers, 2)]
         expected.append(total)
     totals = np.full(num_rows, 7, np.float32)
-    evaluate(x, Trees(frozen(row), frozen(threshold), frozen(leaves)), np.ones(num_rows, np.int32), totals)
+    evaluate(
+        x,
+        Trees(frozen(row), frozen(threshold), frozen(leaves)),
+        np.ones(num_rows, np.int32),
+        totals,
+    )
     assert totals.tolist() == expected
