@@ -8,7 +8,7 @@ from etl.text.main_text_model import Favor, load_model
 
 if TYPE_CHECKING:
     from etl.kernels.bytes.utf8 import Texts
-    from etl.kernels.html.extract import Extracted
+    from etl.kernels.html.page_batches import Extracted
 
 Kind = Literal["tables", "lists", "code", "comments", "math"]
 """A kind of content that can be left out of the main text.
@@ -42,7 +42,7 @@ def extract_main_text(
     It waded in the shallow water.
     """
     from etl.kernels.bytes.utf8 import frozen
-    from etl.kernels.html import extract, writer
+    from etl.kernels.html import page_batches, writer
 
     flags = dict(
         zip(
@@ -51,7 +51,7 @@ def extract_main_text(
             strict=True,
         )
     )
-    return extract.extract_pages(
+    return page_batches.extract_pages(
         texts,
         frozen(is_page.to_numpy(zero_copy_only=False)),
         load_model().for_kernel(favor),

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from etl.errors import StageError
 
 if TYPE_CHECKING:
-    from etl.kernels.html.extract import Model
+    from etl.kernels.html.page_batches import BlockModel
 
 VERSION: Final = 1
 """The version of the format, and of what the features mean."""
@@ -64,14 +64,14 @@ class MainTextModel:
             leaves=self.leaves,
         )
 
-    def for_kernel(self, favor: Favor) -> "Model":
+    def for_kernel(self, favor: Favor) -> "BlockModel":
         """Return the model as the kernels read it."""
         from etl.kernels.bytes.utf8 import frozen
         from etl.kernels.html import features
-        from etl.kernels.html.extract import Model
+        from etl.kernels.html.page_batches import BlockModel
         from etl.kernels.html.trees import Trees
 
-        # A model computes only its own bits: each has a row after those of all numbers.
+        # Only the bits that the model has are computed; their rows follow the rows of all numbers.
         bits = sorted({features.BITS.index(n) for n in self.names if n in features.BITS})
         rows = [
             features.NUMBERS.index(name)
@@ -84,7 +84,7 @@ class MainTextModel:
             np.ascontiguousarray(self.threshold, np.float32),
             np.ascontiguousarray(self.leaves, np.float32),
         )
-        return Model(
+        return BlockModel(
             bits=frozen(np.array(bits, np.int64)),
             trees=Trees(*map(frozen, trees)),
             bar=np.float32(self.bars[favor]),

@@ -1,7 +1,7 @@
 """Read the names and attributes of tags.
 
-Of most attributes only the end matters. Those that matter are recognized by length and a few letters, which
-costs less than a hash of each name.
+Of most attributes only the end matters. The few others are recognized by their length and some letters,
+which costs less than a hash of each name.
 """
 
 from typing import Final

@@ -40,8 +40,8 @@ _BEGINS_WIDE: Final = np.array([0xE3 <= byte <= 0xED for byte in range(256)])
 _CLOSES: Final = np.array([chr(byte) in '.!?:"' for byte in range(256)])
 
 
-class Counts(NamedTuple):
-    """What a block has: numbers of characters, of which those of East Asia count twice."""
+class CharacterCounts(NamedTuple):
+    """What a block has: numbers of characters; East Asian letters count twice."""
 
     length: int  # at least 1
     words: int  # at least 1
@@ -53,7 +53,7 @@ class Counts(NamedTuple):
 
 
 @inner
-def count_characters(text: NDArray[np.uint8], start: int, stop: int) -> Counts:
+def count_characters(text: NDArray[np.uint8], start: int, stop: int) -> CharacterCounts:
     """Count the characters of a block; where words are not separated, their number is estimated."""
     length = spaces = stops = commas = capitals = digits = signs = 0
     wide = thai = 0
@@ -82,7 +82,7 @@ def count_characters(text: NDArray[np.uint8], start: int, stop: int) -> Counts:
     words = 1 + spaces + wide // 2 + thai // 4
     if 2 * thai > length:
         commas += spaces  # in Thai, a space separates clauses
-    return Counts(max(length, 1), words, stops, commas, capitals, digits, signs)
+    return CharacterCounts(max(length, 1), words, stops, commas, capitals, digits, signs)
 
 
 @rare

@@ -1,6 +1,6 @@
 """Which open elements a tag closes: end tags that are missing, misplaced, or implied by another tag.
 
-The rules are those of the HTML standard's tree construction, without its tree: foster parenting and the
+The rules follow the tree construction of the HTML standard, without a tree: foster parenting and the
 copies of formatting elements do not change the order of the text.
 """
 

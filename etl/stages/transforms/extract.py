@@ -53,9 +53,9 @@ class Extract(Transform):
     document as a page, which fragments without a type may need.
 
     A page that takes more than ``seconds`` of CPU time (the default is datatrove's), or ten times as much
-    wall time, is rejected as ``extract.timeout``, and one that a library fails on as ``extract.failed`` (the
-    error is in ``metadata``); with ``tokenlake``, neither happens. Other reasons are ``extract.empty``, and
-    ``extract.markup`` for a document that even so is mostly markup.
+    wall time, is rejected as ``extract.timeout``; a page on which the library fails as ``extract.failed``
+    (the error is in ``metadata``). With ``tokenlake``, neither happens. Other reasons are ``extract.empty``,
+    and ``extract.markup`` for a document that even so is mostly markup.
     Documents that an earlier stage has rejected are not extracted.
     """
 
@@ -95,9 +95,9 @@ class Extract(Transform):
         return self
 
     def columns(self) -> dict[str, str]:
-        """Return the length of a page and the share of markup that is left; with ``tokenlake`` more shares.
+        """Return the length of a page, null for other documents, and the share of markup that is left.
 
-        These are of the bytes of a page's text: the main text, links and the readers' comments.
+        ``tokenlake`` adds the shares of main text, links and readers' comments in the text of a page.
         """
         columns = {
             "extract_html_chars": "code points",
@@ -211,7 +211,7 @@ def _reasons(outcomes: list[html.ExtractedPage], texts: pa.StringArray) -> pa.St
 
 
 def _add_page(metadata: pa.StringArray, pages: pa.StringArray) -> pa.StringArray:
-    """Return the metadata with those of pages (JSON objects) added under one key."""
+    """Return the metadata with what is known of pages (JSON objects) added under one key."""
     added = pc.binary_join_element_wise(f'{{"{_METADATA}":', pages, "}", "")
     # The object without its last brace, a comma, and the new one without its first.
     is_known = pc.and_(pc.is_valid(metadata), pc.not_equal(metadata, "{}"))

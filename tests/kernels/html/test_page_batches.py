@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from etl.kernels.bytes.utf8 import frozen, texts
-from etl.kernels.html.extract import Model, extract_pages
+from etl.kernels.html.page_batches import BlockModel, extract_pages
 from etl.kernels.html.trees import Trees
 from etl.kernels.html.writer import CODE, COMMENTS, LISTS, MATH, TABLES
 from etl.text.main_text import extract_main_text
@@ -23,11 +23,11 @@ TEXT = (
 )
 
 
-def model(bar: float) -> Model:
+def model(bar: float) -> BlockModel:
     """Return a model without trees: all blocks are main text if the bar is below 0."""
     none = frozen(np.zeros((0, 1), np.int32))
     trees = Trees(none, none.view(np.float32), frozen(np.zeros((0, 2), np.float32)))
-    return Model(frozen(np.zeros(0, np.int64)), trees, np.float32(bar), np.float32(0))
+    return BlockModel(frozen(np.zeros(0, np.int64)), trees, np.float32(bar), np.float32(0))
 
 
 EVERYTHING = model(-1)

@@ -18,7 +18,7 @@ from etl.kernels.html.writer import (
     COMMENTS,
     MATH,
     MAX_ADDED,
-    Layout,
+    PageLayout,
     is_kept,
     lay_out,
     make_layout,
@@ -35,7 +35,7 @@ LOWER: Final = np.float32(-1.0986)
 MAIN_RATIO, LINK_RATIO, COMMENT_RATIO = range(3)
 
 
-class Model(NamedTuple):
+class BlockModel(NamedTuple):
     """A model of which blocks are main text."""
 
     bits: NDArray[np.int64]  # which of `etl.kernels.html.features.BITS` it has
@@ -59,7 +59,7 @@ class _Work(NamedTuple):
 
     page: Page
     sums: Sums
-    layout: Layout
+    layout: PageLayout
     is_comment: NDArray[np.bool_]  # (containers,)
     numbers: NDArray[np.float32]  # the features, side by side
     leaf: NDArray[np.int32]  # (blocks,)
@@ -78,7 +78,7 @@ class _Output(NamedTuple):
 
 
 def extract_pages(
-    texts: Texts, is_page: NDArray[np.bool_], model: Model, *, keep: int
+    texts: Texts, is_page: NDArray[np.bool_], model: BlockModel, *, keep: int
 ) -> Extracted:
     """Extract the main text of those documents that are pages; ``keep`` sums the kinds that are kept.
 
@@ -154,7 +154,7 @@ def _extract(
     data: NDArray[np.uint8],
     is_page: NDArray[np.bool_],
     first: int,
-    model: Model,
+    model: BlockModel,
     keep: int,
     work: _Work,
     output: _Output,
@@ -175,7 +175,7 @@ def _extract(
 
 
 @inner
-def _choose(model: Model, keep: int, work: _Work) -> None:
+def _choose(model: BlockModel, keep: int, work: _Work) -> None:
     """Decide which blocks are main text."""
     page, num = work.page, work.page.state[BLOCKS]
     rows = len(NUMBERS) + len(model.bits)
