@@ -35,6 +35,14 @@ FAVORS: Final[tuple[Favor, ...]] = get_args(Favor)
 """The values of `Favor`."""
 
 
+# Whose bar counts for a page that has little main text. So what a setting keeps, the next one keeps, too.
+_NEXT: Final[Mapping[Favor, Favor]] = {
+    "precision": "balanced",
+    "balanced": "recall",
+    "recall": "recall",
+}
+
+
 @dataclass(frozen=True)
 class MainTextModel:
     """A model; arrays as in ``etl.kernels.html.trees``, where ``feature`` indexes ``names``."""
@@ -88,6 +96,7 @@ class MainTextModel:
             bits=frozen(np.array(bits, np.int64)),
             trees=Trees(*map(frozen, trees)),
             bar=np.float32(self.bars[favor]),
+            lower_bar=np.float32(self.bars[_NEXT[favor]]),
             start=np.float32(self.start),
         )
 

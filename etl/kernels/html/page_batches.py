@@ -27,10 +27,7 @@ from etl.kernels.html.writer import (
 from etl.kernels.jit import inner, kernel
 
 ENOUGH: Final = 250
-"""Bytes of main text below which less likely blocks are accepted, too: chosen by cross-validation."""
-
-LOWER: Final = np.float32(-1.0986)
-"""What is added to the bar then: log odds, from a probability of 0.5 to 0.25."""
+"""Bytes of main text below which the lower bar counts: chosen by cross-validation."""
 
 MAIN_RATIO, LINK_RATIO, COMMENT_RATIO = range(3)
 
@@ -41,6 +38,7 @@ class BlockModel(NamedTuple):
     bits: NDArray[np.int64]  # which of `etl.kernels.html.features.BITS` it has
     trees: Trees
     bar: np.float32  # a block is main text if its sum is above
+    lower_bar: np.float32  # for pages with little main text
     start: np.float32  # of each sum
 
 
@@ -189,7 +187,7 @@ def _choose(model: BlockModel, keep: int, work: _Work) -> None:
         if totals[b] > bar:
             chosen += page.blocks.stop[b] - page.blocks.start[b]
     if chosen < ENOUGH:
-        bar += LOWER
+        bar = model.lower_bar - model.start
     before = 0
     for b in range(num):
         work.is_main[b] = totals[b] > bar and is_kept(page, work.layout, b, keep)

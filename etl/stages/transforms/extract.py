@@ -73,7 +73,9 @@ class Extract(Transform):
     favor: Favor = "balanced"
     """What ``tokenlake`` does with blocks that may not be main text: ``recall`` keeps more of them,
     ``precision`` fewer."""
-    keep: Annotated[tuple[Kind, ...], AfterValidator(_in_order)] = DEFAULT_KINDS
+    keep: Annotated[tuple[Kind, ...], Field(strict=False), AfterValidator(_in_order)] = (
+        DEFAULT_KINDS
+    )
     """The kinds of content that ``tokenlake`` keeps in a main text: cells of ``tables``, items of ``lists``,
     preformatted ``code``, formulas (``math``) as TeX between dollar signs, and the readers' ``comments``."""
     all_html: bool = False

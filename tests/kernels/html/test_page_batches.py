@@ -27,7 +27,8 @@ def model(bar: float) -> BlockModel:
     """Return a model without trees: all blocks are main text if the bar is below 0."""
     none = frozen(np.zeros((0, 1), np.int32))
     trees = Trees(none, none.view(np.float32), frozen(np.zeros((0, 2), np.float32)))
-    return BlockModel(frozen(np.zeros(0, np.int64)), trees, np.float32(bar), np.float32(0))
+    bars = np.float32(bar), np.float32(bar - 1)
+    return BlockModel(frozen(np.zeros(0, np.int64)), trees, *bars, np.float32(0))
 
 
 EVERYTHING = model(-1)
@@ -92,7 +93,7 @@ def test_the_posts_of_a_forum_are_kept():
 
 def test_few_blocks_lower_the_bar():
     page = texts(pa.array([f"<p>{TEXT[:80]}"]))
-    for bar, expected in ((1.0, TEXT[:80].strip()), (1.2, "")):
+    for bar, expected in ((0.9, TEXT[:80].strip()), (1.1, "")):
         found = extract_pages(page, frozen(np.ones(1, np.bool_)), model(bar), keep=ALL)
         assert found.text[0].as_py() == expected
 
