@@ -34,12 +34,10 @@ def extract_main_text(
     """Return the main text of those texts (UTF-8) that are pages, with metadata and signals.
 
     >>> from etl.kernels.bytes.utf8 import texts
-    >>> pages = texts(pa.array(["<title>Birds</title><h1>The heron</h1><p>It waded in the shallow water."]))
-    >>> found = extract_main_text(pages, pa.array([True]))
-    >>> print(found.metadata[0], found.text[0])
-    {"title":"Birds"} The heron
-    <BLANKLINE>
-    It waded in the shallow water.
+    >>> pages = texts(pa.array(["<title>Birds</title><p>A heron waded in the water.", "plain"]))
+    >>> found = extract_main_text(pages, pa.array([True, False]))
+    >>> print(found.text.to_pylist(), found.metadata[0])
+    ['A heron waded in the water.', None] {"title":"Birds"}
     """
     from etl.kernels.bytes.utf8 import frozen
     from etl.kernels.html import page_batches, writer

@@ -76,7 +76,7 @@ def is_kept(page: Page, layout: PageLayout, block: int, keep: int) -> bool:
 
 @inner
 def _is_data_cell(page: Page, layout: PageLayout, block: int) -> bool:
-    """Return whether a block is a cell by itself, with others in its row: not a part of a page's layout."""
+    """Return whether a block is all of a cell, with other cells in its row: not part of a page's layout."""
     container = page.blocks.container[block]
     row, cell, has_neighbour = layout.row[container], layout.cell[container], False
     if row == 0:
@@ -94,7 +94,7 @@ def _is_data_cell(page: Page, layout: PageLayout, block: int) -> bool:
 def write_block(
     page: Page, layout: PageLayout, block: int, before: int, out: NDArray[np.uint8], end: int
 ) -> int:
-    """Write a block after another one, or -1; return the end of what is written."""
+    """Write a block after another one, or -1; return the new end of the output."""
     blocks = page.blocks
     container = blocks.container[block]
     item = layout.item[container]

@@ -28,7 +28,7 @@ extract_markup_ratio = pl.col("extract_markup_ratio")
 
 
 _METADATA: Final = "extract"
-"""The key in the column ``metadata`` under which what is known of a page is."""
+"""The key of a page's own metadata in the column ``metadata``."""
 
 
 def _in_order(kinds: tuple[Kind, ...]) -> tuple[Kind, ...]:
@@ -213,7 +213,7 @@ def _reasons(outcomes: list[html.ExtractedPage], texts: pa.StringArray) -> pa.St
 
 
 def _add_page(metadata: pa.StringArray, pages: pa.StringArray) -> pa.StringArray:
-    """Return the metadata with what is known of pages (JSON objects) added under one key."""
+    """Return the metadata of documents with that of their pages (JSON objects) added under one key."""
     added = pc.binary_join_element_wise(f'{{"{_METADATA}":', pages, "}", "")
     # The object without its last brace, a comma, and the new one without its first.
     is_known = pc.and_(pc.is_valid(metadata), pc.not_equal(metadata, "{}"))

@@ -84,7 +84,7 @@ def test_tables_for_layout_are_kept():
 
 
 def test_the_posts_of_a_forum_are_kept():
-    """What is called comments is kept if there is no text before that it could be about."""
+    """Blocks with a class for comments are kept if no text before could be their subject."""
     page = f"<h1>A</h1><div class=comments><p>{TEXT}<p>b</div>"
     assert extract(page, ALL & ~COMMENTS).text[0].as_py() == f"A\n\n{TEXT.strip()}\n\nb"
     page = f"<body class=comments-open><article class=no-comments><p>{TEXT}<p>b"
