@@ -106,6 +106,7 @@ def stop_driver(file: str, listener: Listener) -> None:
         Driver(api, settings, listener).stop()
         cluster = DaskCluster(api, settings, listener)
         cluster.release(ClusterUse(api, settings.name, driver_name(settings)))
+        cluster.wait_if_ending()
         if cluster.exists():
             listener.note(
                 f"cluster    {settings.name} stays, since the driver has not created it: "

@@ -93,7 +93,7 @@ class DaskCluster:
         """Create the cluster, or use the existing one; another program may do the same, or delete it."""
         for _ in range(_ATTEMPTS):
             # Of an earlier cluster, the operator would count what is being deleted.
-            await_end(self._api, self._settings, self.listener)
+            self.wait_if_ending()
             found = self._find()
             if found is None:
                 found = self._create(workers, use)
@@ -229,6 +229,10 @@ class DaskCluster:
     def release(self, use: ClusterUse) -> None:
         """End the use of a run; delete the cluster if a run has created it and no other run uses it."""
         release_cluster(self._api, self._settings, self.listener, use)
+
+    def wait_if_ending(self) -> None:
+        """Wait until everything of a cluster that is being deleted is gone."""
+        await_end(self._api, self._settings, self.listener)
 
     def delete(self, *, force: bool = False) -> None:
         """Delete the cluster with all its workers, and wait until everything is gone.

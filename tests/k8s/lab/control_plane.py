@@ -15,6 +15,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ class ControlPlane:
     port: int = field(default_factory=lambda: free_ports(1)[0])
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     etcd_port: int = 0
+    restarts: list[tuple[datetime, datetime]] = field(default_factory=list)  # until it was ready
 
     @property
     def url(self) -> str:
@@ -83,8 +85,10 @@ class ControlPlane:
         self.processes["kube-apiserver"].kill()
         self.processes["kube-apiserver"].wait()
         yield
+        started = datetime.now(UTC)
         self._start_api_server(f"http://127.0.0.1:{self.etcd_port}")
         self._wait_until_ready()
+        self.restarts.append((started, datetime.now(UTC)))
 
     @contextmanager
     def with_silent_api_server(self) -> Iterator[None]:
@@ -197,9 +201,16 @@ class ControlPlane:
         return path
 
     def audited(self) -> list[dict[str, Any]]:
-        """Return the requests of service accounts to the API server so far."""
+        """Return the requests of service accounts to the API server while it was ready.
+
+        A server that has just started denies what it has not read yet.
+        """
         lines = (self.folder / "audit.log").read_text("utf-8").splitlines()
-        return [json.loads(line) for line in lines]
+        return [entry for entry in map(json.loads, lines) if not self._is_of_restart(entry)]
+
+    def _is_of_restart(self, entry: dict[str, Any]) -> bool:
+        time = datetime.fromisoformat(entry["requestReceivedTimestamp"])
+        return any(started <= time <= ready for started, ready in self.restarts)
 
     def cpu_seconds(self) -> dict[str, float]:
         """Return the processor time that each program has used."""

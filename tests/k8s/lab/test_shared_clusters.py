@@ -1,5 +1,6 @@
 """Several runs use one cluster, and drivers that are terminated leave it to the next one."""
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -17,11 +18,13 @@ def test_two_runs_share_a_cluster(
     folder: Path, unchanged: None, expected: Outcome, creator_is_last: bool
 ) -> None:
     lakes = [f"s3://tokenlake/shared-{creator_is_last}-{number}" for number in range(2)]
-    short = ("--share", "0.1") if creator_is_last else ()
     with run(lakes[0]) as creator:
         wait_for_splits(creator)
-        with run(lakes[1], *short) as other:
+        if creator_is_last:
+            creator.send_signal(signal.SIGSTOP)
+        with run(lakes[1]) as other:
             _, error = other.communicate(timeout=900)
+        creator.send_signal(signal.SIGCONT)
         assert (other.returncode, "in use by" in error) == (0, True), error
         _, own_error = creator.communicate(timeout=900)
     assert creator.returncode == 0, own_error

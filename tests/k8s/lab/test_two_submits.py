@@ -28,20 +28,20 @@ KILLED = """
 import os, sys
 import etl
 from etl.compute.kubernetes import resources
-from etl.compute.kubernetes.api import Api
+from etl.compute.kubernetes.requests import Requests
 
 resources._SUBMIT_SECONDS = 3
-request, number = Api._call, int(sys.argv[1])
+request, number = Requests.send, int(sys.argv[1])
 
-def call(self, method, *words, **options):
+async def send(self, method, *words, **options):
     global number
-    result = request(self, method, *words, **options)
+    result = await request(self, method, *words, **options)
     number -= method in ("POST", "PATCH")
     if number == 0:
         os._exit(9)
     return result
 
-Api._call = call
+Requests.send = send
 etl.submit("ada.yaml", cluster="k8s:cluster.yaml")
 """
 
