@@ -46,7 +46,7 @@ def justext_by_language(page: Page) -> str:
     words = justext.get_stoplist(STOP_LISTS.get(page.language, "English"))
     try:
         parts = justext.justext(page.html, words, encoding="utf-8")
-    except Exception:  # it raises lxml's and its own errors for odd pages
+    except Exception:  # noqa: BLE001 (lxml's and its own, for odd pages)
         return ""
     return "\n".join(part.text for part in parts if not part.is_boilerplate)
 

@@ -13,8 +13,10 @@ from collections.abc import Iterator
 from functools import cache
 from html import escape
 from pathlib import Path
+from zlib import crc32
 
 import pyarrow.parquet as pq
+import yaml
 from jinja2 import Environment, FileSystemLoader
 
 from main_text.pages import OPEN, WANTED, Page
@@ -29,21 +31,24 @@ SCRIPTS = {
     "ko": "\uac00-\ud7af", "ar": "\u0600-\u06ff", "fa": "\u0600-\u06ff", "hi": "\u0900-\u097f",
     "bn": "\u0980-\u09ff", "th": "\u0e00-\u0e7f",
 }  # fmt: skip
-WORDS = {
-    "en": "Home|News|About us|Contact|Comments|Reply|Share|Read more|Related|Search|Log in|Privacy|Terms|Add to cart",
-    "de": "Startseite|Aktuelles|Über uns|Kontakt|Kommentare|Antworten|Teilen|Weiterlesen|Ähnliche|Suche|Anmelden|Datenschutz|Impressum|In den Warenkorb",
-    "fr": "Accueil|Actualités|À propos|Contact|Commentaires|Répondre|Partager|Lire la suite|À lire aussi|Rechercher|Connexion|Confidentialité|Mentions légales|Ajouter au panier",
-    "es": "Inicio|Noticias|Nosotros|Contacto|Comentarios|Responder|Compartir|Leer más|Relacionados|Buscar|Entrar|Privacidad|Aviso legal|Añadir al carrito",
-    "ru": "Главная|Новости|О нас|Контакты|Комментарии|Ответить|Поделиться|Читать далее|Похожие|Поиск|Войти|Конфиденциальность|Условия|В корзину",
-    "zh": "首页|新闻|关于我们|联系我们|评论|回复|分享|阅读全文|相关推荐|搜索|登录|隐私|条款|加入购物车",
-    "ja": "ホーム|ニュース|会社概要|お問い合わせ|コメント|返信|シェア|続きを読む|関連記事|検索|ログイン|プライバシー|利用規約|カートに入れる",
-    "ko": "홈|뉴스|소개|문의|댓글|답글|공유|더 보기|관련 기사|검색|로그인|개인정보|이용약관|장바구니",
-    "ar": "الرئيسية|أخبار|من نحن|اتصل بنا|تعليقات|رد|شارك|اقرأ المزيد|ذات صلة|بحث|دخول|الخصوصية|الشروط|أضف إلى السلة",
-    "hi": "होम|समाचार|हमारे बारे में|संपर्क|टिप्पणियाँ|उत्तर दें|साझा करें|और पढ़ें|संबंधित|खोजें|लॉग इन|गोपनीयता|शर्तें|कार्ट में डालें",
-    "th": "หน้าแรก|ข่าว|เกี่ยวกับเรา|ติดต่อ|ความคิดเห็น|ตอบ|แชร์|อ่านต่อ|ที่เกี่ยวข้อง|ค้นหา|เข้าสู่ระบบ|ความเป็นส่วนตัว|ข้อกำหนด|หยิบใส่ตะกร้า",
-}  # fmt: skip
-KEYS = "home news about contact comments reply share more related search login privacy terms cart".split()
-NAMES = "anna_k|Tom|müller82|Olga|kenji|Lee|sara.b|MrFix|Nadia|xX_wolf_Xx|jp|Aziz|Chen Wei|Priya|Somchai|René|dora77|admin".split("|")
+SHORT = ("zh", "ja", "ko", "th")  # languages of short paragraphs
+KEYS = (
+    "home", "news", "about", "contact", "comments", "reply", "share", "more", "related", "search", "login",
+    "privacy", "terms", "cart",
+)  # fmt: skip
+NAMES = (
+    "anna_k", "Tom", "müller82", "Olga", "kenji", "Lee", "sara.b", "MrFix", "Nadia", "xX_wolf_Xx", "jp",
+    "Aziz", "Chen Wei", "Priya", "Somchai", "René", "dora77", "admin",
+)  # fmt: skip
+NO_MARKUP = re.compile(r"[#|<>{}\[\]=\\$•]|\.\w+\(|https?:")
+INLINE = re.compile(r"!?\[([^\]]*)\]\([^)]*\)|[*_`]+")  # of Markdown
+
+
+@cache
+def _words() -> dict[str, list[str]]:
+    text = Path(__file__).with_name("interface_words.yaml").read_text("utf-8")
+    found: dict[str, list[str]] = yaml.safe_load(text)
+    return found
 
 
 @cache
@@ -52,28 +57,33 @@ def _paragraphs(folder: Path) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     columns = pq.read_table(folder / "docs" / "docs-00000.parquet", columns=["text", "lang"])
     wanted = set(LANGUAGES)
-    for text, language in zip(*(columns[name].to_pylist() for name in ("text", "lang")), strict=True):
+    for text, language in zip(
+        *(columns[name].to_pylist() for name in ("text", "lang")), strict=True
+    ):
         pool = found.setdefault(language, [])
         if language not in wanted or len(pool) > 4000:
             continue
-        for part in re.split(r"\n\s*\n", text):
-            part = re.sub(r"!?\[([^\]]*)\]\([^)]*\)|[*_`]+", r"\1", " ".join(part.split()))
-            least = 15 if language in ("zh", "ja", "ko", "th") else 40
-            if least <= len(part) <= 900 and not re.search(r"[#|<>{}\[\]=\\$•]|\.\w+\(|https?:", part):
-                script = SCRIPTS.get(language)
-                if not script or len(re.findall(f"[{script}]", part)) > 0.5 * len(part.replace(" ", "")):
-                    pool.append(part)
+        least = 15 if language in SHORT else 40
+        for raw in re.split(r"\n\s*\n", text):
+            part = INLINE.sub(r"\1", " ".join(raw.split()))
+            if least <= len(part) <= 900 and not NO_MARKUP.search(part) and _is_in(part, language):
+                pool.append(part)
     return found
+
+
+def _is_in(text: str, language: str) -> bool:
+    script = SCRIPTS.get(language)
+    return not script or len(re.findall(f"[{script}]", text)) > len(text.replace(" ", "")) / 2
 
 
 class Maker:
     """What the templates use: text with and without marks, words, names, and choices, from a seed."""
 
     def __init__(self, folder: Path, language: str, seed: str) -> None:
-        self._random = random.Random(seed)
+        self._random = random.Random(seed)  # noqa: S311 (not for cryptography)
         self.language = language
         self._pool = _paragraphs(folder)[language]
-        self._words = dict(zip(KEYS, WORDS.get(language, WORDS["en"]).split("|"), strict=True))
+        self._words = dict(zip(KEYS, _words().get(language, _words()["en"]), strict=True))
         self._style = self.pick("plain", "plain", "plain", "hash", "prefix", "none")
 
     def pick(self, *values: str) -> str:
@@ -106,7 +116,9 @@ class Maker:
         words = prose.split(" ")
         if len(words) > 12 and self.chance(0.3):
             at = self.number(2, len(words) - 4)
-            tag = self.pick("a href='/x'", "b", "em", "a href='https://example.com/y' class='ext'", "strong")
+            tag = self.pick(
+                "a href='/x'", "b", "em", "a href='https://example.com/y' class='ext'", "strong"
+            )
             words[at] = f"<{tag}>{words[at]}"
             words[at + 2] += f"</{tag.split(' ')[0]}>"
         return WANTED + " ".join(words)
@@ -133,7 +145,7 @@ class Maker:
         lines = (
             f"import {name}\n\ndef {name}(path, limit={self.number(1, 99)}):\n    return read(path)[:limit]",
             f"$ {name} --help\nusage: {name} [-v] FILE",
-            f"const {name} = await api.get('/v1/{name}', {{ retries: {self.number(1, 9)} }});\nconsole.log({name});",
+            f"const {name} = await api.get('/{name}', {{ retries: {self.number(1, 9)} }});\nlog({name});",
             f'<{name} id="{self.number(1, 9)}">\n  <value/>\n</{name}>',
             f"{name}:\n  replicas: {self.number(1, 9)}\n  image: example/{name}",
         )
@@ -141,7 +153,12 @@ class Maker:
 
     def figure(self) -> str:
         """Return a number as in a table."""
-        return self.pick(f"{self.number(1, 9999)}", f"{self.number(0, 99)}.{self.number(0, 9)} %", "–", f"{self.number(1, 99)},{self.number(0, 99):02}")
+        return self.pick(
+            f"{self.number(1, 9999)}",
+            f"{self.number(0, 99)}.{self.number(0, 9)} %",
+            "–",
+            f"{self.number(1, 99)},{self.number(0, 99):02}",
+        )
 
     def name(self) -> str:
         """Return the name of a user."""
@@ -150,19 +167,26 @@ class Maker:
     def date(self) -> str:
         """Return a date in one of several forms."""
         day, month, year = self.number(1, 28), self.number(1, 12), self.number(1999, 2024)
-        return self.pick(f"{year}-{month:02}-{day:02}", f"{day}.{month}.{year} {month:02}:{day:02}", f"{month}/{day}/{year}", f"{self.number(2, 23)} h")
+        return self.pick(
+            f"{year}-{month:02}-{day:02}",
+            f"{day}.{month}.{year} {month:02}:{day:02}",
+            f"{month}/{day}/{year}",
+            f"{self.number(2, 23)} h",
+        )
 
     def price(self) -> str:
         """Return a price in one of several forms."""
         value = f"{self.number(1, 999)}"
-        return self.pick(f"${value}.99", f"{value},00 €", f"¥{value}0", f"{value} ₽", f"£{value}.50")
+        return self.pick(
+            f"${value}.99", f"{value},00 €", f"¥{value}0", f"{value} ₽", f"£{value}.50"
+        )
 
     def cls(self, names: str) -> str:
         """Return a class attribute: the software's own names, hashes as of CSS modules, or none."""
         if self._style == "none":
             return ""
         if self._style == "hash":
-            return f' class="{self.pick("css", "sc", "_")}-{random.Random(names).randrange(16**6):x}"'
+            return f' class="{self.pick("css", "sc", "_")}-{crc32(names.encode()):x}"'
         prefix = "c-" if self._style == "prefix" else ""
         return f' class="{" ".join(prefix + name for name in names.split())}"'
 
@@ -170,16 +194,16 @@ class Maker:
         parts = [self._random.choice(self._pool)]
         while sum(map(len, parts)) < size:
             parts.append(self._random.choice(self._pool))
-        return self._cut(" ".join(parts), size, whole=True)
+        text = " ".join(parts)
+        cut = self._cut(text, size)
+        end = max(cut.rfind(mark) for mark in (". ", "。", "। ", "؟", "! ", "? "))
+        return cut[: end + 1] if end > len(cut) // 3 and len(cut) < len(text) else cut
 
-    def _cut(self, text: str, size: int, whole: bool = False) -> str:
+    def _cut(self, text: str, size: int) -> str:
         if self.language in ("zh", "ja", "ko"):
             size = size * 2 // 5
         if len(text) <= size:
             return text
-        end = max(text.rfind(mark, 0, size) for mark in (". ", "。", "। ", "؟", "! ", "? "))
-        if whole and end > size // 3:
-            return text[: end + 1]
         space = text.rfind(" ", 0, size)
         return text[: space if space > size // 2 else size]
 
@@ -194,11 +218,12 @@ def make(folder: Path, template: str, number: int) -> Page:
     """Make a page; equal arguments make equal pages."""
     index = names().index(template)
     language = LANGUAGES[(number * 7 + index * 3) % len(LANGUAGES)]
-    environment = Environment(loader=FileSystemLoader(TEMPLATES), trim_blocks=True, autoescape=False)
+    loader = FileSystemLoader(TEMPLATES)
+    environment = Environment(loader=loader, trim_blocks=True, autoescape=False)  # noqa: S701 (escaped)
     maker = Maker(folder, language, f"{template}/{number}")
     marked = environment.get_template(f"{template}.html").render(m=maker).encode()
     html = marked.decode().replace(WANTED, "").replace(OPEN, "").encode()
-    kind = template.split("_")[0]
+    kind = template.split("_", maxsplit=1)[0]
     return Page("made", kind, language, template, html, marked=marked, key=f"{template}/{number}")
 
 

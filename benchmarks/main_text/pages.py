@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pyarrow.parquet as pq
+from resiliparse.parse.encoding import bytes_to_str, detect_encoding
 
 WANTED, OPEN = "\ue000", "\ue001"
 """Characters in made pages: a block with the first is main text, one with the second may be either."""
@@ -34,6 +35,8 @@ class Page:
     text: str | None = None
     required: tuple[str, ...] = ()
     forbidden: tuple[str, ...] = ()
+    optional: str = ""
+    """Text that counts neither way."""
     marked: bytes | None = None
     """The same page with ``WANTED`` and ``OPEN`` in its blocks."""
     key: str = ""
@@ -54,6 +57,15 @@ def is_held_back(host_name: str) -> bool:
     return bool(hashlib.sha256(host_name.encode()).digest()[0] & 1)
 
 
+def as_utf8(html: bytes) -> bytes:
+    """Return a page in UTF-8, whose charset is detected if it is another."""
+    try:
+        html.decode()
+    except UnicodeDecodeError:
+        return bytes_to_str(html, detect_encoding(html)).encode("utf-8", "replace")
+    return html
+
+
 def kind_of(url: str) -> str:
     """Guess the kind of a page from its address."""
     found = (kind for kind, pattern in KINDS.items() if re.search(pattern, url.lower()))
@@ -66,13 +78,15 @@ def language_of(html: bytes, url: str) -> str:
     if stated:
         return stated.group(1).decode().lower()
     country = host(url).rsplit(".", 1)[-1]
-    return {"de": "de", "at": "de", "ch": "de", "fr": "fr", "jp": "ja", "cn": "zh"}.get(country, "en")
+    return {"de": "de", "at": "de", "ch": "de", "fr": "fr", "jp": "ja", "cn": "zh"}.get(
+        country, "en"
+    )
 
 
 def articles(folder: Path) -> Iterator[Page]:
     """Read the pages of the article-extraction-benchmark."""
     for row in pq.read_table(folder / "articles.parquet").to_pylist():
-        html, url = row["html"], row["url"] or row["key"]
+        html, url = as_utf8(row["html"]), row["url"] or row["key"]
         where = (kind_of(url), language_of(html, url), host(url))
         yield Page("articles", *where, html, text=row["text"], key=url)
 
@@ -80,7 +94,7 @@ def articles(folder: Path) -> Iterator[Page]:
 def segments(folder: Path) -> Iterator[Page]:
     """Read the pages of trafilatura's evaluation set."""
     for row in pq.read_table(folder / "segments.parquet").to_pylist():
-        html, url = row["html"], row["url"]
+        html, url = as_utf8(row["html"]), row["url"]
         where = (kind_of(url), language_of(html, url), host(url))
         required, forbidden = tuple(row["with"]), tuple(row["without"])
         yield Page("segments", *where, html, required=required, forbidden=forbidden, key=url)
@@ -96,5 +110,7 @@ def newspapers(folder: Path) -> Iterator[Page]:
     """Read newspaper4k's test pages that have a text, in several languages."""
     for row in pq.read_table(folder / "languages.parquet").to_pylist():
         if row["kind"] == "newspaper4k" and row["expected"]:
-            language, key = LANGUAGES.get(row["key"], "en"), row["key"]
-            yield Page("newspapers", "news", language, key, row["html"], text=row["expected"], key=key)
+            language, key, html = LANGUAGES.get(row["key"], "en"), row["key"], as_utf8(row["html"])
+            yield Page(
+                "newspapers", "news", language, key, html, text=row["expected"], key=key
+            )

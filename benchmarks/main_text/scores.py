@@ -18,13 +18,14 @@ def counts(page: Page, text: str) -> Counts:
         false = sum(segment in text for segment in page.forbidden)
         return np.array([hits, false, len(page.required) - hits], float)
     truth, found = grams(page.text), grams(text)
+    found -= grams(page.optional) - truth
     common = (truth & found).total()
     precision = common / found.total() if found else float(not truth)
     recall = common / truth.total() if truth else 1.0
     return np.array([precision, 0.0, recall], float)
 
 
-def f1(rows: Counts, by_text: bool) -> float:
+def f1(rows: Counts, *, by_text: bool) -> float:
     """Return F1 of pages: of the mean precision and recall of texts, of the sums of segments."""
     if not len(rows):
         return float("nan")
@@ -38,7 +39,7 @@ def f1(rows: Counts, by_text: bool) -> float:
 def score(pages: Sequence[Page], texts: Sequence[str]) -> float:
     """Return the F1 of extracted texts; the pages are all of one kind of truth."""
     rows = np.array([counts(page, text) for page, text in zip(pages, texts, strict=True)])
-    return f1(rows, pages[0].text is not None) if pages else float("nan")
+    return f1(rows, by_text=pages[0].text is not None) if pages else float("nan")
 
 
 def bootstrap(

@@ -1,4 +1,4 @@
-"""Pages whose main text is what CSS selectors of their site choose, and the selectors (``selectors.yaml``)."""
+"""Pages whose main text is what the CSS selectors of their site choose (``selectors.yaml``)."""
 
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -10,7 +10,8 @@ import yaml
 from resiliparse.extract.html2text import extract_plain_text
 from resiliparse.parse.html import HTMLTree
 
-from main_text.pages import Page, host, kind_of, language_of
+from main_text.pages import Page, as_utf8, host, kind_of, language_of
+
 
 @cache
 def rules() -> dict[str, Any]:
@@ -24,7 +25,7 @@ def select(html: bytes, content: Sequence[str], clean: Sequence[str] = ()) -> st
     tree = HTMLTree.parse(html.decode("utf-8", "replace"))
     for selector in content:
         parts: list[str] = []
-        for node in tree.body.query_selector_all(selector) if tree.body else []:
+        for node in tree.document.query_selector_all(selector):
             part = node.html
             if not parts or part not in parts[-1]:  # not inside the element before
                 parts.append(part)
@@ -45,10 +46,14 @@ def news(folder: Path) -> Iterator[Page]:
         site = row["key"].removesuffix(".html").split("--")[0]
         rule = rules()["postlight"].get(site)
         if row["kind"] == "parser" and rule:
-            html = row["html"]
+            html = as_utf8(row["html"])
             text = select(html, rule["content"], rule.get("clean", ()))
             if len(text) > 300:
-                where = (kind_of(site), language_of(html, f"https://{site}/"), host(f"https://{site}/"))
+                where = (
+                    kind_of(site),
+                    language_of(html, f"https://{site}/"),
+                    host(f"https://{site}/"),
+                )
                 yield Page("selected", *where, html, text=text, key=row["key"])
 
 
@@ -58,6 +63,7 @@ def chinese(folder: Path) -> Iterator[Page]:
         site = row["key"].split("/")[0]
         content = rules()["chinese"].get(site)
         if row["kind"].startswith("gne") and content:
-            text = select(row["html"], [content])
+            html = as_utf8(row["html"])
+            text = select(html, [content])
             if len(text) > 80:
-                yield Page("selected", "news", "zh", site, row["html"], text=text, key=row["key"])
+                yield Page("selected", "news", "zh", site, html, text=text, key=row["key"])

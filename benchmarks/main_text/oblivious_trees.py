@@ -91,7 +91,15 @@ def _borders(column: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 @njit(cache=True)
-def _histograms(bins, chosen, leaf, gradient, hessian, num_leaves):  # type: ignore[no-untyped-def]
+def _histograms(
+    bins: NDArray[np.uint8],  # (F, n)
+    chosen: NDArray[np.int64],
+    leaf: NDArray[np.int32],
+    gradient: NDArray[np.float64],
+    hessian: NDArray[np.float64],
+    num_leaves: int,
+) -> NDArray[np.float64]:
+    """Sum gradients and hessians by feature, leaf and bin."""
     sums = np.zeros((len(chosen), num_leaves, BINS + 1, 2))
     for k in range(len(chosen)):
         column = bins[chosen[k]]

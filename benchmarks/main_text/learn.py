@@ -1,0 +1,87 @@
+"""Train models of main text, extract with them, and cross-validate by host and template."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from etl.kernels.bytes.utf8 import texts
+from etl.kernels.html import extract, writer
+from etl.kernels.html.features import NAMES
+from etl.text.main_text_model import Favor, MainTextModel
+from main_text.dataset import Example, rows
+from main_text.oblivious_trees import Fit, Trained, fit
+from main_text.pages import Page, fold
+
+HOW = Fit(trees=250, rate=0.06, features_per_tree=0.35)
+FOLDS = 3
+KEEP = writer.TABLES | writer.LISTS | writer.CODE | writer.MATH  # the stage's default
+BARS: Mapping[Favor, float] = {"balanced": 0.0, "precision": 0.6, "recall": -0.6}
+"""Log odds above which a block is main text."""
+
+
+def choose_features(chosen: Sequence[Example], count: int) -> tuple[str, ...]:
+    """Return the names of the features that trees over all of them use most, weighted by their levels."""
+    x, y, weight = rows(chosen, NAMES)
+    used = fit(x, y, weight, Fit(trees=60, features_per_tree=0.3)).feature
+    # The first questions of a tree decide most.
+    votes = np.bincount(
+        used.ravel(), np.tile(1 / np.arange(1, used.shape[1] + 1), len(used)), len(NAMES)
+    )
+    best = np.argsort(-votes, kind="stable")[:count]
+    return tuple(NAMES[index] for index in sorted(best))
+
+
+def train(chosen: Sequence[Example], names: Sequence[str], how: Fit = HOW) -> Trained:
+    """Train trees on examples with the named features."""
+    return fit(*rows(chosen, names), how)
+
+
+def as_model(trained: Trained, names: Sequence[str], report: Mapping[str, Any]) -> MainTextModel:
+    """Return the model that the kernels read."""
+    arrays = (trained.feature, trained.threshold, trained.leaves)
+    return MainTextModel(tuple(names), *arrays, trained.start, BARS, report)
+
+
+def extract_texts(
+    model: MainTextModel, pages: Sequence[Page], favor: Favor = "balanced"
+) -> list[str]:
+    """Return the main texts of pages, as the stage extracts them."""
+    batch = texts(pa.array([page.html.decode("utf-8", "replace") for page in pages], pa.string()))
+    every = np.ones(len(pages), np.bool_)
+    found = extract.extract_pages(batch, every, model.for_kernel(favor), keep=KEEP)
+    return [text or "" for text in found.text.to_pylist()]
+
+
+Leave = Callable[[Page, int], bool]
+
+
+def by_host(page: Page, part: int) -> bool:
+    """Return whether a page is measured in a fold: pages of a host are all in one; made ones are in none."""
+    return page.source != "made" and fold(page.group, FOLDS) == part
+
+
+def by_template(page: Page, part: int) -> bool:
+    """Return whether a made page is measured in a fold: those of a template are all in one."""
+    return page.source == "made" and fold(page.group, FOLDS) == part
+
+
+def cross_validate(
+    chosen: Sequence[Example],
+    names: Sequence[str],
+    *,
+    how: Fit = HOW,
+    leave: Leave = by_host,
+    folds: int = FOLDS,
+) -> dict[int, str]:
+    """Return the text of each measured page by its index, by a model that has not seen its group."""
+    found: dict[int, str] = {}
+    for part in range(folds):
+        measured = [i for i, each in enumerate(chosen) if leave(each.page, part)]
+        rest = [each for each in chosen if not leave(each.page, part)]
+        if measured:
+            model = as_model(train(rest, names, how), names, {})
+            pages = [chosen[i].page for i in measured]
+            found.update(zip(measured, extract_texts(model, pages), strict=True))
+    return found
