@@ -24,7 +24,7 @@ from main_text.pages import Page, articles, newspapers, segments
 from main_text.scores import Counts, bootstrap, counts, f1
 from main_text.worst import write_worst
 from token_data import data_folder
-from train_extraction import MADE_EACH, SETS
+from train_extraction import MADE_EACH, SETS, TRAINED_ON
 
 from etl.text.main_text_model import load_model
 
@@ -35,20 +35,13 @@ SMALLEST_GROUP = 5  # pages of a language or kind that have a row
 Group = tuple[str, Callable[[Page], bool]]
 
 
-def own_texts(data: Path, packages: Path | None, pages: Sequence[Page]) -> list[str]:
-    """Extract each page with a model that was trained on other sites: the features are the package's."""
-    real = dataset.examples(dataset.real_pages(data, packages))
+def cross_validated(data: Path, packages: Path | None) -> tuple[list[Page], list[str]]:
+    """Return the labelled pages, and the text of each by a model that has not seen its site."""
+    others = dataset.examples([*newspapers(data / "extraction"), *mdn(data)])
+    real = [*dataset.examples(dataset.real_pages(data, packages)), *others]
     chosen = [*real, *dataset.made_examples(data, MADE_EACH)]
-    names = load_model().names
-    found = [""] * len(pages)
-    for part in range(learn.FOLDS):
-        rest = [each for each in chosen if not learn.by_host(each.page, part)]
-        model = learn.as_model(learn.train(rest, names), names, {})
-        here = [index for index, page in enumerate(pages) if learn.by_host(page, part)]
-        texts = learn.extract_texts(model, [pages[index] for index in here])
-        for index, text in zip(here, texts, strict=True):
-            found[index] = text
-    return found
+    texts = learn.cross_validate(chosen, load_model().names, TRAINED_ON)
+    return [each.page for each in real], [texts[index] for index in range(len(real))]
 
 
 def groups(pages: Sequence[Page]) -> list[Group]:
@@ -120,14 +113,12 @@ def main() -> None:
     parser.add_argument("--held-back", type=Path)
     parser.add_argument("--worst", type=Path)
     given = parser.parse_args()
-    data = data_folder()
     if given.held_back:
         pages = [*articles(given.held_back), *segments(given.held_back)]
         texts = {OWN: learn.extract_texts(load_model(), pages)}
     else:
-        real = dataset.real_pages(data, given.packages)
-        pages = [*real, *newspapers(data / "extraction"), *mdn(data)]
-        texts = {OWN: own_texts(data, given.packages, pages)}
+        pages, own = cross_validated(data_folder(), given.packages)
+        texts = {OWN: own}
     texts |= {name: _each(run, pages) for name, run in PEERS.items()}
     rows = {
         name: np.array([counts(page, text) for page, text in zip(pages, found, strict=True)])

@@ -12,6 +12,7 @@ data gives the same model.
 import argparse
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from main_text import dataset, learn
@@ -63,45 +64,24 @@ def print_row(name: str, found: dict[str, float], seconds: float) -> None:
     print(f"| {name} | {' | '.join(cells)} | {seconds:.0f} |", flush=True)
 
 
-def validate(
-    chosen: Sequence[Example], sources: Sequence[str], names: Sequence[str]
-) -> dict[str, float]:
-    """Cross-validate a model trained on some sets; others are measured only."""
-    found: dict[int, str] = {}
-    only_measured = {"newspapers", "mdn"} | {*dataset.WEIGHTS} - {*sources}
-
-    for part in range(learn.FOLDS):
-        kept = [each for each in chosen if each.page.source in sources]
-        rest = [each for each in kept if not learn.by_host(each.page, part)]
-        model = learn.as_model(learn.train(rest, names), names, {})
-        measured = [
-            index
-            for index, each in enumerate(chosen)
-            if learn.by_host(each.page, part)
-            or (part == 0 and each.page.source == "made" and "made" in only_measured)
-        ]
-        texts = learn.extract_texts(model, [chosen[index].page for index in measured])
-        found.update(zip(measured, texts, strict=True))
-    return figures(chosen, found)
-
-
 def study(chosen: Sequence[Example], names: Sequence[str]) -> None:
     """Print what models without some sets reach, and made pages of unseen templates and kinds."""
     for name, sources in STUDY.items():
         began = time.process_time()
-        print_row(name, validate(chosen, sources, names), time.process_time() - began)
+        found = figures(chosen, learn.cross_validate(chosen, names, sources))
+        print_row(name, found, time.process_time() - began)
     trained = [each for each in chosen if each.page.source in TRAINED_ON]
     began = time.process_time()
-    found = learn.cross_validate(trained, names, leave=learn.by_template)
-    print_row("all, other templates", figures(trained, found), time.process_time() - began)
+    texts = learn.cross_validate(trained, names, TRAINED_ON, learn.by_template)
+    print_row("all, other templates", figures(trained, texts), time.process_time() - began)
     for kind in sorted({each.page.kind for each in trained if each.page.source == "made"}):
-        found = learn.cross_validate(
-            trained,
-            names,
-            leave=lambda page, _, kind=kind: page.source == "made" and page.kind == kind,  # type: ignore[misc]
-            folds=1,
-        )
-        print_row(f"made {kind}, unseen kind", figures(trained, found), 0)
+        began = time.process_time()
+        texts = learn.cross_validate(trained, names, TRAINED_ON, partial(_is_of_kind, kind), 1)
+        print_row(f"all, no {kind}", figures(trained, texts), time.process_time() - began)
+
+
+def _is_of_kind(kind: str, page: Page, _: int) -> bool:
+    return page.source == "made" and page.kind == kind
 
 
 def main() -> None:
@@ -120,10 +100,11 @@ def main() -> None:
     print(f"{len(trained)} pages, {len(names)} features: {' '.join(names)}\n")
     print(f"| trained on | {' | '.join(SETS)} | s |\n|{'---|' * (len(SETS) + 2)}")
     began = time.process_time()
-    found = validate([*trained, *others], TRAINED_ON, names)
+    chosen = [*trained, *others]
+    found = figures(chosen, learn.cross_validate(chosen, names, TRAINED_ON))
     print_row("all", found, time.process_time() - began)
     if given.study:
-        study([*trained, *others], names)
+        study(chosen, names)
     if given.save:
         report = {
             "pages": {name: sum(e.page.source == name for e in trained) for name in TRAINED_ON},

@@ -70,18 +70,27 @@ def by_template(page: Page, part: int) -> bool:
 def cross_validate(
     chosen: Sequence[Example],
     names: Sequence[str],
-    *,
-    how: Fit = HOW,
+    sources: Sequence[str],
     leave: Leave = by_host,
     folds: int = FOLDS,
 ) -> dict[int, str]:
-    """Return the text of each measured page by its index, by a model that has not seen its group."""
+    """Return the text of each measured page by its index, by a model that has not seen its group.
+
+    Models are trained on the sources; pages of other sources are measured only.
+    """
     found: dict[int, str] = {}
     for part in range(folds):
-        measured = [i for i, each in enumerate(chosen) if leave(each.page, part)]
-        rest = [each for each in chosen if not leave(each.page, part)]
-        if measured:
-            model = as_model(train(rest, names, how), names, {})
-            pages = [chosen[i].page for i in measured]
-            found.update(zip(measured, extract_texts(model, pages), strict=True))
+        is_measured = [
+            leave(page, part) if page.source in sources else fold(page.group, folds) == part
+            for page in (example.page for example in chosen)
+        ]
+        rest = [
+            example
+            for example, measured in zip(chosen, is_measured, strict=True)
+            if example.page.source in sources and not measured
+        ]
+        indices = np.flatnonzero(is_measured).tolist()
+        model = as_model(train(rest, names), names, {})
+        texts = extract_texts(model, [chosen[index].page for index in indices])
+        found.update(zip(indices, texts, strict=True))
     return found

@@ -111,6 +111,4 @@ def newspapers(folder: Path) -> Iterator[Page]:
     for row in pq.read_table(folder / "languages.parquet").to_pylist():
         if row["kind"] == "newspaper4k" and row["expected"]:
             language, key, html = LANGUAGES.get(row["key"], "en"), row["key"], as_utf8(row["html"])
-            yield Page(
-                "newspapers", "news", language, key, html, text=row["expected"], key=key
-            )
+            yield Page("newspapers", "news", language, key, html, text=row["expected"], key=key)
