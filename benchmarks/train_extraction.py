@@ -32,6 +32,7 @@ SETS: dict[str, Callable[[Page], bool]] = {
     "articles": lambda page: page.source == "articles",
     "segments": lambda page: page.source == "segments",
     "selected": lambda page: page.source == "selected" and page.language != "zh",
+    "unseen sites": lambda page: page.source == "unseen sites",
     "Chinese": lambda page: page.source == "selected" and page.language == "zh",
     "newspapers": lambda page: page.source == "newspapers",
     "documentation": lambda page: page.source == "documentation",
@@ -94,8 +95,10 @@ def main() -> None:
     fetch(given.packages)
     data = data_folder()
     real = dataset.examples(dataset.real_pages(data, given.packages))
-    trained = [*real, *dataset.made_examples(data, MADE_EACH)]
-    others = dataset.examples([*newspapers(data / "extraction"), *mdn(data)])
+    trained = [each for each in real if each.page.source in TRAINED_ON]
+    trained += dataset.made_examples(data, MADE_EACH)
+    others = [each for each in real if each.page.source not in TRAINED_ON]
+    others += dataset.examples([*newspapers(data / "extraction"), *mdn(data)])
     names = learn.choose_features(trained, FEATURES)
     print(f"{len(trained)} pages, {len(names)} features: {' '.join(names)}\n")
     print(f"| trained on | {' | '.join(SETS)} | s |\n|{'---|' * (len(SETS) + 2)}")
