@@ -87,19 +87,20 @@ def _borders(column: NDArray[np.float32]) -> NDArray[np.float32]:
     values = np.unique(column)
     if len(values) > BINS:
         values = np.unique(np.quantile(column, np.linspace(0, 1, BINS + 1), method="lower"))
-    return ((values[1:] + values[:-1]) / 2)[: BINS - 1] if len(values) > 1 else values
+    between = ((values[1:] + values[:-1]) / 2)[: BINS - 1]
+    return between.astype(np.float32) if len(values) > 1 else values
 
 
 @njit(cache=True)
 def _histograms(
-    bins: NDArray[np.uint8],  # (F, n)
+    bins: NDArray[np.uint8],
     chosen: NDArray[np.int64],
     leaf: NDArray[np.int32],
     gradient: NDArray[np.float64],
     hessian: NDArray[np.float64],
     num_leaves: int,
 ) -> NDArray[np.float64]:
-    """Sum gradients and hessians by feature, leaf and bin."""
+    """Return the sums of gradients and Hessians by feature, leaf and bin."""
     sums = np.zeros((len(chosen), num_leaves, BINS + 1, 2))
     for k in range(len(chosen)):
         column = bins[chosen[k]]
@@ -122,5 +123,5 @@ def _best_question(
     gain = sum((part[..., 0] ** 2 / (part[..., 1] + l2)).sum(axis=1) for part in (below, above))
     for k, feature in enumerate(chosen):
         gain[k, len(borders[feature]) :] = -np.inf
-    k, border = np.unravel_index(np.argmax(gain), gain.shape)
-    return int(chosen[k]), int(border)
+    best = np.unravel_index(np.argmax(gain), gain.shape)
+    return int(chosen[best[0]]), int(best[1])

@@ -53,6 +53,7 @@ _TOKENIZER: Final = str(Path(pipelines.__file__).parent / "sample" / "tokenizer.
 
 # The stages of each run. Runs that take longest to compile come first.
 _RUNS: Final[tuple[list[Any], ...]] = (
+    [{"extract": {"extractor": "tokenlake", "all_html": True}}],
     [{"dedup_paragraphs": {"min_chars": 20}}, {"tokenize": _TOKENIZER}],
     [
         {"dedup_paragraphs": {"unit": "sentences", "min_chars": 10, "ignore": ["case", "digits"]}},

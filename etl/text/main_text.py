@@ -1,4 +1,4 @@
-"""Extract the main text of HTML pages with this package's own extractor: one compiled pass, no child process."""
+"""Extract the main text of HTML pages with this package's own extractor, without a child process."""
 
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
@@ -8,13 +8,13 @@ from etl.text.main_text_model import Favor, load_model
 
 if TYPE_CHECKING:
     from etl.kernels.bytes.utf8 import Texts
-    from etl.kernels.html.extract import Extracted
+    from etl.kernels.html.page_batches import Extracted
 
 Kind = Literal["tables", "lists", "code", "comments", "math"]
 """A kind of content that can be left out of the main text.
 
-``tables`` are the cells of tables that are not just a page's layout, ``code`` is preformatted text, ``comments``
-are the readers' comments after a text, and ``math`` are formulas in TeX.
+``tables`` are the cells of tables that are not just a page's layout, ``code`` is preformatted text,
+``comments`` are the readers' comments after a text, and ``math`` are formulas in TeX.
 """
 
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
@@ -34,12 +34,13 @@ def extract_main_text(
     """Return the main text of those texts (UTF-8) that are pages, with metadata and signals.
 
     >>> from etl.kernels.bytes.utf8 import texts
-    >>> page = "<title>T</title><h1>A bird</h1><p>A heron waited, in the shallow water.</p><ol><li>One<li>Two</ol>"
-    >>> found = extract_main_text(texts(pa.array([page])), pa.array([True]))
-    >>> print(found.metadata[0])
-    {"title":"T"}
+    >>> pages = texts(pa.array(["<title>Birds</title><p>A heron waded in the water.", "plain"]))
+    >>> found = extract_main_text(pages, pa.array([True, False]))
+    >>> print(found.text.to_pylist(), found.metadata[0])
+    ['A heron waded in the water.', None] {"title":"Birds"}
     """
-    from etl.kernels.html import extract, writer
+    from etl.kernels.bytes.utf8 import frozen
+    from etl.kernels.html import page_batches, writer
 
     flags = dict(
         zip(
@@ -48,9 +49,9 @@ def extract_main_text(
             strict=True,
         )
     )
-    return extract.extract_pages(
+    return page_batches.extract_pages(
         texts,
-        is_page.to_numpy(zero_copy_only=False),
+        frozen(is_page.to_numpy(zero_copy_only=False)),
         load_model().for_kernel(favor),
         keep=sum(flags[kind] for kind in keep),
     )

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from etl.errors import StageError
 
 if TYPE_CHECKING:
-    from etl.kernels.html.extract import Model
+    from etl.kernels.html.page_batches import BlockModel
 
 VERSION: Final = 1
 """The version of the format, and of what the features mean."""
@@ -33,6 +33,14 @@ Favor = Literal["balanced", "precision", "recall"]
 
 FAVORS: Final[tuple[Favor, ...]] = get_args(Favor)
 """The values of `Favor`."""
+
+
+# Whose bar counts for a page that has little main text. So what a setting keeps, the next one keeps, too.
+_NEXT: Final[Mapping[Favor, Favor]] = {
+    "precision": "balanced",
+    "balanced": "recall",
+    "recall": "recall",
+}
 
 
 @dataclass(frozen=True)
@@ -56,18 +64,22 @@ class MainTextModel:
             "bars": dict(self.bars),
             "report": dict(self.report),
         }
-        arrays = {"feature": self.feature, "threshold": self.threshold, "leaves": self.leaves}
-        content = np.frombuffer(json.dumps(description, sort_keys=True).encode(), np.uint8)
-        np.savez_compressed(path, description=content, **arrays)
+        np.savez_compressed(
+            path,
+            description=np.frombuffer(json.dumps(description, sort_keys=True).encode(), np.uint8),
+            feature=self.feature,
+            threshold=self.threshold,
+            leaves=self.leaves,
+        )
 
-    def for_kernel(self, favor: Favor) -> "Model":
+    def for_kernel(self, favor: Favor) -> "BlockModel":
         """Return the model as the kernels read it."""
         from etl.kernels.bytes.utf8 import frozen
         from etl.kernels.html import features
-        from etl.kernels.html.extract import Model
+        from etl.kernels.html.page_batches import BlockModel
         from etl.kernels.html.trees import Trees
 
-        # A model computes only its own bits: each has a row after those of all numbers.
+        # Only the bits that the model has are computed; their rows follow the rows of all numbers.
         bits = sorted({features.BITS.index(n) for n in self.names if n in features.BITS})
         rows = [
             features.NUMBERS.index(name)
@@ -75,11 +87,16 @@ class MainTextModel:
             else len(features.NUMBERS) + bits.index(features.BITS.index(name))
             for name in self.names
         ]
-        trees = Trees(np.array(rows, np.int32)[self.feature], self.threshold, self.leaves)
-        return Model(
+        trees = Trees(
+            np.array(rows, np.int32)[self.feature],
+            np.ascontiguousarray(self.threshold, np.float32),
+            np.ascontiguousarray(self.leaves, np.float32),
+        )
+        return BlockModel(
             bits=frozen(np.array(bits, np.int64)),
             trees=Trees(*map(frozen, trees)),
             bar=np.float32(self.bars[favor]),
+            lower_bar=np.float32(self.bars[_NEXT[favor]]),
             start=np.float32(self.start),
         )
 
@@ -96,7 +113,7 @@ def load_model(path: Path = BUILT_IN) -> MainTextModel:
     try:
         with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
             description = json.loads(file["description"].tobytes())
-            arrays = [file["feature"], file["threshold"], file["leaves"]]
+            feature, threshold, leaves = file["feature"], file["threshold"], file["leaves"]
     except (OSError, ValueError, KeyError) as error:
         raise StageError(f"{path} is not a model of main text: {error}") from error
     if description["version"] != VERSION or (unknown := {*description["names"]} - {*NAMES}):
@@ -106,11 +123,13 @@ def load_model(path: Path = BUILT_IN) -> MainTextModel:
             hint="train the model again",
         )
     return MainTextModel(
-        tuple(description["names"]),
-        *arrays,
-        description["start"],
-        description["bars"],
-        description["report"],
+        names=tuple(description["names"]),
+        feature=feature,
+        threshold=threshold,
+        leaves=leaves,
+        start=description["start"],
+        bars=description["bars"],
+        report=description["report"],
     )
 
 

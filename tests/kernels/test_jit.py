@@ -108,6 +108,45 @@ def test_a_stale_cache_of_a_renamed_type_is_ignored_and_removed(tmp_path):
     assert files[1] == files[2]
 
 
+HTML_CALLER = """
+from etl.kernels.html import describe
+from etl.kernels.jit import count_kernels
+
+print(describe.describe_page(b"<p>a&euro;<xmp>b</xmp>").texts, count_kernels())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("file", "old", "new", "texts"),
+    [
+        ("tags.py", "textarea xmp iframe", "textarea iframe", "['a€b']"),  # a table
+        ("entities.py", "len(raw), name in", "0, name in", "['a']"),  # a table that is computed
+        (
+            "attributes.py",
+            "return end_key(key, at - first), at",
+            "return end_key(key, 0), at",
+            "['a€b']",
+        ),
+    ],
+    ids=["table", "computed", "callee"],
+)
+def test_a_change_in_what_reads_html_recompiles(tmp_path, file, old, new, texts):
+    kernels = tmp_path / "etl/kernels"
+    shutil.copytree(
+        Path(jit.__file__).parent, kernels, ignore=shutil.ignore_patterns("__pycache__")
+    )
+    caller, outputs = tmp_path / "caller.py", []
+    caller.write_text(HTML_CALLER)
+    for change in (False, False, True):
+        if change:
+            source = (kernels / "html" / file).read_text("utf-8")
+            assert source.count(old) == 1
+            (kernels / "html" / file).write_text(source.replace(old, new), "utf-8")
+        outputs.append(" ".join(scaled(caller, tmp_path, tmp_path / "cache")))
+    assert outputs == ["['a€'] (2, 0)", "['a€'] (0, 2)", f"{texts} (2, 0)"]
+
+
 @pytest.mark.parametrize("damage", [b"", bytes(100), b"\x80\x05"], ids=["empty", "zeros", "cut"])
 @pytest.mark.parametrize("suffix", [".nbi", ".nbc"])
 def test_damaged_machine_code_is_written_again(tmp_path, suffix, damage):

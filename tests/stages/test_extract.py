@@ -1,5 +1,7 @@
 """Extract text from pages, also if a page hangs or crashes the extractor or is not a page."""
 
+import hashlib
+import itertools
 import json
 import os
 import signal
@@ -10,16 +12,19 @@ import time
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from etl.errors import StageError
+from etl.errors import RecipeError, StageError
 from etl.stages import Extract, Where
 from etl.stages.apply import apply
 from etl.stages.transforms import extract
 from etl.text import html, html_worker
+from etl.text.main_text import KINDS
+from etl.text.main_text_model import BUILT_IN
 from tests.helpers.raw_rows import raw
 from tests.helpers.warc_archives import HANGS
 
@@ -203,6 +208,54 @@ def test_identity_contains_the_version_of_the_extractor() -> None:
     identity = Extract().identity()
     assert identity["version"]
     assert identity != Extract(extractor="trafilatura").identity()
+
+
+def test_settings_that_have_no_effect_are_refused() -> None:
+    for fields in ({"favor": "recall"}, {"keep": ()}, {"extractor": "tokenlake", "seconds": 2}):
+        with pytest.raises(RecipeError, match="has no effect with the extractor"):
+            Extract(**fields)
+
+
+def test_identity_of_tokenlake_contains_its_settings_and_model() -> None:
+    def identity(**fields):
+        return Extract(extractor="tokenlake", **fields).identity()
+
+    assert identity()["model"] == hashlib.sha256(BUILT_IN.read_bytes()).hexdigest()
+    assert identity() != identity(favor="recall")
+    assert (
+        identity(keep=["math", "lists", "math"]) == identity(keep=("lists", "math")) != identity()
+    )
+    assert not {"favor", "keep", "model"} & Extract().identity().keys()
+
+
+def test_metadata_of_a_page_are_added() -> None:
+    page = f"<title>T</title>{PAGE}"
+    given = [None, "{}", '{"a":"é"}', '{"extract":1,"b":[2]}', '{"extract":1}', '{"a":1}', None]
+    texts = [*[page] * 4, "plain", "plain", PAGE]
+    rows = apply(raw(texts, metadata=given), [Extract(extractor="tokenlake")]).to_pylist()
+    assert [row["metadata"] and json.loads(row["metadata"]) for row in rows] == [
+        {"extract": {"title": "T"}},
+        {"extract": {"title": "T"}},
+        {"a": "é", "extract": {"title": "T"}},
+        {"b": [2], "extract": {"title": "T"}},
+        {"extract": 1},
+        {"a": 1},
+        None,
+    ]
+
+
+def test_tokenlake_recalls_more_or_is_more_precise(data) -> None:
+    """Each setting keeps all of the blocks of the more precise one; shares of main text say so."""
+    table = pq.read_table(data / "web" / "mdn-html-00000.parquet").slice(0, 100)
+    ratios = [
+        Extract(extractor="tokenlake", favor=favor, keep=KINDS).apply(
+            raw(table["text"].to_pylist())
+        )["extract_main_ratio"]
+        for favor in ("precision", "balanced", "recall")
+    ]
+    for less, more in itertools.pairwise(ratios):
+        assert pc.all(pc.less_equal(less, more)).as_py()
+        assert pc.sum(less).as_py() < pc.sum(more).as_py()
 
 
 _PIECES = st.sampled_from(

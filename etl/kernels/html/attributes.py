@@ -1,7 +1,7 @@
 """Read the names and attributes of tags.
 
-Of most attributes only the end matters. Those that matter are recognized by length and a few letters, which
-costs less than a hash of each name.
+Of most attributes only the end matters. The few others are recognized by their length and some letters,
+which costs less than a hash of each name.
 """
 
 from typing import Final
@@ -118,19 +118,8 @@ def read_attributes(data: NDArray[np.uint8], at: int, stop: int) -> tuple[int, i
         first, second = LOWER[data[name]], LOWER[data[name + 1]]
         if _may_have_key_words(length, first, second):
             classes |= find_key_words(data, value, value_end)
-        elif length == 6 and first == 104 and second == 105:  # hidden
-            says |= IS_HIDDEN
-        elif length == 5 and first == 115 and second == 116:  # style
-            if _hides(data, value, value_end):
-                says |= IS_HIDDEN
-        elif (
-            length == 11 and first == 97 and second == 114 and data[name + 5] == 104
-        ):  # aria-hidden
-            if value_end - value == 4 and LOWER[data[value]] == 116:  # true
-                says |= IS_HIDDEN
-        elif length == 3 and first == 114 and second == 101 and value_end - value >= 7:  # rel
-            if starts_with(data, value, value_end, _LICENSE):
-                says |= IS_LICENSE
+        else:
+            says |= _says(data, name, length, second, value, value_end)
 
 
 @inner
@@ -139,8 +128,25 @@ def _may_have_key_words(length: int, first: int, second: int) -> bool:
     if first == 99:
         return length == 5 and second == 108
     if first == 105:
-        return length == 2 and second == 100 or length == 8 and second == 116
+        return (length == 2 and second == 100) or (length == 8 and second == 116)
     return length == 4 and first == 114 and second == 111
+
+
+@inner
+def _says(
+    data: NDArray[np.uint8], name: int, length: int, second: int, value: int, stop: int
+) -> int:
+    """Return what a ``hidden``, ``style``, ``aria-hidden`` or ``rel`` says."""
+    first = LOWER[data[name]]
+    if length == 6 and first == 104 and second == 105:
+        return IS_HIDDEN
+    if length == 5 and first == 115 and second == 116:
+        return IS_HIDDEN if _hides(data, value, stop) else 0
+    if length == 11 and first == 97 and second == 114 and data[name + 5] == 104:
+        return IS_HIDDEN if stop - value == 4 and LOWER[data[value]] == 116 else 0  # true
+    if length == 3 and first == 114 and second == 101 and stop - value >= 7:
+        return IS_LICENSE if starts_with(data, value, stop, _LICENSE) else 0
+    return 0
 
 
 @rare

@@ -40,8 +40,8 @@ _BEGINS_WIDE: Final = np.array([0xE3 <= byte <= 0xED for byte in range(256)])
 _CLOSES: Final = np.array([chr(byte) in '.!?:"' for byte in range(256)])
 
 
-class Counts(NamedTuple):
-    """What a block has: numbers of characters, of which those of East Asia count twice."""
+class CharacterCounts(NamedTuple):
+    """What a block has: numbers of characters; East Asian letters count twice."""
 
     length: int  # at least 1
     words: int  # at least 1
@@ -53,7 +53,7 @@ class Counts(NamedTuple):
 
 
 @inner
-def count_characters(text: NDArray[np.uint8], start: int, stop: int) -> Counts:
+def count_characters(text: NDArray[np.uint8], start: int, stop: int) -> CharacterCounts:
     """Count the characters of a block; where words are not separated, their number is estimated."""
     length = spaces = stops = commas = capitals = digits = signs = 0
     wide = thai = 0
@@ -82,27 +82,27 @@ def count_characters(text: NDArray[np.uint8], start: int, stop: int) -> Counts:
     words = 1 + spaces + wide // 2 + thai // 4
     if 2 * thai > length:
         commas += spaces  # in Thai, a space separates clauses
-    return Counts(max(length, 1), words, stops, commas, capitals, digits, signs)
+    return CharacterCounts(max(length, 1), words, stops, commas, capitals, digits, signs)
 
 
 @rare
 def _kind_of_other(text: NDArray[np.uint8], at: int, stop: int) -> int:
-    """Return 1 for what ends a sentence, 2 for a comma, 3 for a sign, 4 for a letter of Thai; else 0."""
-    lead, second = text[at], text[at + 1] if at + 1 < stop else 0
-    third = text[at + 2] if at + 2 < stop else 0
+    """Return the kind of a character: 1 ends a sentence, 2 is a comma, 3 a sign, 4 a letter of Thai."""
+    lead = np.int64(text[at])
+    second = np.int64(text[at + 1]) if at + 1 < stop else 0
+    third = np.int64(text[at + 2]) if at + 2 < stop else 0
+    kind = 0
     if lead == 0xC2:  # a copyright sign, or a closing guillemet
-        return 3 if second == 0xA9 or second == 0xBB else 0
-    if lead == 0xD8:  # Arabic
-        return 2 if second == 0x8C or second == 0x9B else np.int64(second == 0x9F)
-    if lead == 0xE0:
-        if second == 0xB8 or second == 0xB9:
-            return 4
-        return np.int64(second == 0xA5 and (third == 0xA4 or third == 0xA5))  # a danda
-    if lead == 0xE3 and second == 0x80:
-        return np.int64(third == 0x82) if third != 0x81 else 2
-    if lead == 0xEF and second == 0xBC:  # fullwidth ! ? , ;
-        return 2 if third == 0x8C or third == 0x9B else np.int64(third == 0x81 or third == 0x9F)
-    return 0
+        kind = 3 * (second == 0xA9 or second == 0xBB)
+    elif lead == 0xD8:  # Arabic
+        kind = 2 * (second == 0x8C or second == 0x9B) + (second == 0x9F)
+    elif lead == 0xE0:  # Thai; a danda
+        kind = 4 * (second == 0xB8 or second == 0xB9) + (second == 0xA5 and 0xA4 <= third <= 0xA5)
+    elif lead == 0xE3 and second == 0x80:  # an ideographic full stop or comma
+        kind = 2 * (third == 0x81) + (third == 0x82)
+    elif lead == 0xEF and second == 0xBC:  # fullwidth ! ? , ;
+        kind = 2 * (third == 0x8C or third == 0x9B) + (third == 0x81 or third == 0x9F)
+    return kind
 
 
 @inner
@@ -110,22 +110,21 @@ def ends_sentence(text: NDArray[np.uint8], start: int, stop: int) -> bool:
     """Return whether a block ends as a sentence does: with a stop, a colon or a closing quotation mark."""
     last = text[stop - 1]
     if last < 128:
-        return _CLOSES[last]
+        return bool(_CLOSES[last])
     return _ends_other(text, start, stop)
 
 
 @rare
 def _ends_other(text: NDArray[np.uint8], start: int, stop: int) -> bool:
-    last, before = text[stop - 1], text[stop - 2] if stop - start > 1 else 0
-    if (before == 0xC2 and last == 0xBB) or (before == 0xD8 and last == 0x9F):
-        return True
-    if stop - start < 3:
-        return False
-    first = text[stop - 3]
+    last, before = np.int64(text[stop - 1]), np.int64(text[stop - 2]) if stop - start > 1 else 0
+    first = np.int64(text[stop - 3]) if stop - start > 2 else 0
+    ends = (before == 0xC2 and last == 0xBB) or (before == 0xD8 and last == 0x9F)
     if first == 0xE2 and before == 0x80:  # closing quotation marks, an ellipsis
-        return last == 0x9D or last == 0x9C or last == 0xA6
-    if first == 0xE3 and before == 0x80:
-        return last == 0x82 or last == 0x8D or last == 0x8F
-    return (first == 0xEF and before == 0xBC and (last == 0x81 or last == 0x9F)) or (
-        first == 0xE0 and before == 0xA5 and last == 0xA4
-    )
+        ends = last == 0x9D or last == 0x9C or last == 0xA6
+    elif first == 0xE3 and before == 0x80:  # a full stop, closing brackets
+        ends = last == 0x82 or last == 0x8D or last == 0x8F
+    elif first == 0xE0 and before == 0xA5:
+        ends = last == 0xA4
+    elif first == 0xEF and before == 0xBC:
+        ends = last == 0x81 or last == 0x9F
+    return bool(ends)

@@ -24,8 +24,8 @@ class DescribedBlocks(NamedTuple):
 def describe_page(html: bytes, *, keeps_math: bool = True) -> DescribedBlocks:
     """Return the text and the features of each block of a page (UTF-8).
 
-    >>> describe_page(b"<h1>A &lt; B</h1><p>One<br>two<p hidden>three").texts
-    ['A < B', 'One\\ntwo', 'three']
+    >>> describe_page(b"<h1>A &lt; B</h1><p>One<p hidden>two").texts
+    ['A < B', 'One', 'two']
     """
     data = frozen(np.frombuffer(html + bytes(SIZE), np.uint8))
     page = make_page(len(html))

@@ -1,6 +1,6 @@
 """Which open elements a tag closes: end tags that are missing, misplaced, or implied by another tag.
 
-The rules are those of the HTML standard's tree construction, without its tree: foster parenting and the
+The rules follow the tree construction of the HTML standard, without a tree: foster parenting and the
 copies of formatting elements do not change the order of the text.
 """
 
@@ -13,7 +13,6 @@ from etl.kernels.html.page import DEPTH, IN_LINK, Page
 from etl.kernels.html.tags import (
     ADDRESS,
     BUTTON,
-    CAPTION,
     CLOSES_P,
     DD,
     DIV,
@@ -48,7 +47,8 @@ _A_KEY: Final = KEYS[A]
 @rare
 def find_open(page: Page, tag: int, barriers: NDArray[np.bool_]) -> int:
     """Return the depth of the innermost open element with a tag; 0 if there is none within a barrier."""
-    tags, depth = page.stack.tag, page.state[DEPTH] - 1
+    tags = page.stack.tag
+    depth: int = page.state[DEPTH] - 1
     while depth > 0 and tags[depth] != tag and not barriers[tags[depth]]:
         depth -= 1
     return depth if depth > 0 and tags[depth] == tag else 0
@@ -57,17 +57,10 @@ def find_open(page: Page, tag: int, barriers: NDArray[np.bool_]) -> int:
 @inner
 def depth_after_start(page: Page, tag: int, is_block: bool) -> int:
     """Return the depth that remains before an element with a tag begins."""
-    depth, count = page.state[DEPTH], page.stack.count
+    depth: int = page.state[DEPTH]
     if is_block:
-        if count[P] and CLOSES_P[tag]:
-            depth = min(depth, find_open(page, P, IS_SCOPE) or depth)
-        if (tag == LI and count[LI]) or ((tag == DD or tag == DT) and count[DD] + count[DT]):
-            depth = min(depth, _find_item(page, tag))
-        elif LEVEL[tag] and LEVEL[page.stack.tag[depth - 1]]:
-            depth -= 1
-        elif IS_ROW[tag] and count[TABLE]:
-            depth = min(depth, _find_row(page, tag))
-    elif (tag == A or tag == BUTTON) and count[tag]:
+        depth = _depth_before_block(page, tag)
+    elif (tag == A or tag == BUTTON) and page.stack.count[tag]:
         open_depth = find_open(page, tag, IS_SPECIAL)
         if open_depth:
             depth = open_depth
@@ -82,10 +75,24 @@ def depth_after_start(page: Page, tag: int, is_block: bool) -> int:
     return depth
 
 
+@inner
+def _depth_before_block(page: Page, tag: int) -> int:
+    depth: int = page.state[DEPTH]
+    count = page.stack.count
+    if count[P] and CLOSES_P[tag]:
+        depth = min(depth, find_open(page, P, IS_SCOPE) or depth)
+    if (tag == LI and count[LI]) or ((tag == DD or tag == DT) and count[DD] + count[DT]):
+        return min(depth, _find_item(page, tag))
+    if LEVEL[tag] and LEVEL[page.stack.tag[depth - 1]]:
+        return depth - 1
+    return min(depth, _find_row(page, tag)) if IS_ROW[tag] and count[TABLE] else depth
+
+
 @rare
 def _find_item(page: Page, tag: int) -> int:
     """Return the depth of the open item of a list that an item closes, or the present depth."""
-    tags, depth = page.stack.tag, page.state[DEPTH] - 1
+    tags = page.stack.tag
+    depth: int = page.state[DEPTH] - 1
     while depth > 0:
         each = tags[depth]
         if each == tag or (tag != LI and (each == DD or each == DT)):
@@ -93,13 +100,14 @@ def _find_item(page: Page, tag: int) -> int:
         if IS_SPECIAL[each] and each != ADDRESS and each != DIV and each != P:
             break
         depth -= 1
-    return page.state[DEPTH]
+    return np.int64(page.state[DEPTH])
 
 
 @rare
 def _find_row(page: Page, tag: int) -> int:
     """Return the depth of what a part of a table closes: cells by a cell or row, rows by a group."""
-    tags, depth = page.stack.tag, page.state[DEPTH] - 1
+    tags = page.stack.tag
+    depth: int = page.state[DEPTH] - 1
     while depth > 0:
         each = tags[depth]
         if each == TABLE or each == TEMPLATE:
@@ -107,13 +115,14 @@ def _find_row(page: Page, tag: int) -> int:
         if ((tag == TD or tag == TH) and each == TR) or (tag == TR and IS_GROUP[each]):
             return depth + 1
         depth -= 1
-    return page.state[DEPTH]
+    return np.int64(page.state[DEPTH])
 
 
 @inner
 def depth_after_end(page: Page, tag: int, key: int) -> int:
     """Return the depth that remains after an end tag."""
-    depth, count = page.state[DEPTH], page.stack.count
+    depth: int = page.state[DEPTH]
+    count = page.stack.count
     if tag == P:
         return find_open(page, P, IS_SCOPE) or depth if count[P] else depth
     if tag == 0 or not IS_SPECIAL[tag]:
@@ -130,14 +139,15 @@ def depth_after_end(page: Page, tag: int, key: int) -> int:
 
 @rare
 def _end_inline(page: Page, tag: int, key: int) -> int:
-    stack, depth = page.stack, page.state[DEPTH] - 1
+    stack = page.stack
+    depth: int = page.state[DEPTH] - 1
     while depth > 0 and stack.key[depth] != key and not IS_SPECIAL[stack.tag[depth]]:
         depth -= 1
     if depth > 0 and stack.key[depth] == key:
         return depth
     if IS_FORMAT[tag]:
         _close_out_of_order(page, tag, key)
-    return page.state[DEPTH]
+    return np.int64(page.state[DEPTH])
 
 
 @rare
@@ -146,7 +156,8 @@ def _close_out_of_order(page: Page, tag: int, key: int) -> None:
 
     This is what the standard's adoption agency does to the text.
     """
-    stack, depth = page.stack, page.state[DEPTH] - 1
+    stack = page.stack
+    depth: int = page.state[DEPTH] - 1
     while depth > 0 and stack.key[depth] != key and not IS_SCOPE[stack.tag[depth]]:
         depth -= 1
     if depth > 0 and stack.key[depth] == key:
@@ -161,7 +172,8 @@ def _close_out_of_order(page: Page, tag: int, key: int) -> None:
 @rare
 def _end_block_element(page: Page, tag: int) -> int:
     """Return the depth of the element that the end tag of a block closes: any heading, or the same tag."""
-    tags, depth = page.stack.tag, page.state[DEPTH] - 1
+    tags = page.stack.tag
+    depth: int = page.state[DEPTH] - 1
     is_row, level = IS_ROW[tag] or tag == TABLE, LEVEL[tag]
     while depth > 0:
         each = tags[depth]
@@ -172,4 +184,4 @@ def _end_block_element(page: Page, tag: int) -> int:
         if IS_SCOPE[each] and not is_row and each != BUTTON:
             break
         depth -= 1
-    return page.state[DEPTH]
+    return np.int64(page.state[DEPTH])

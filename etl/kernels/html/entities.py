@@ -17,10 +17,8 @@ _FACTOR: Final = 0x9E3779B97F4A7C15
 _SLOTS: Final = 8192
 _SHIFT: Final = 51  # 64 - 13
 _LONGEST: Final = max(map(len, html5))
-_SIZE, _BARE = (
-    6,
-    7,
-)  # where a row of `_TEXTS` has the length, and whether the semicolon may be missing
+# Where a row of `_TEXTS` has the length, and whether the semicolon may be missing.
+_SIZE, _BARE = 6, 7
 
 
 def _hash(name: str) -> int:

@@ -1,10 +1,11 @@
 """The numbers by which a model decides which blocks are main text.
 
-`NAMES` is the contract with a model: a model file names its features, and a change of what a name means makes
-all models wrong. Numbers come first (`NUMBERS`), then one bit for each tag around a block and each key word
-in the classes around it (`BITS`), of which only a model's own are computed.
+`NAMES` is the contract with a model: a model file names its features, and a change of what a name means
+makes all models wrong. Numbers come first (`NUMBERS`), then a bit for each tag around a block and for each
+key word in the classes around it (`BITS`), of which only those in the model are computed.
 
-``x`` float32 (features, blocks): all blocks have one feature side by side, as ``etl.kernels.html.trees`` needs.
+``x`` float32 (features, blocks): the blocks of one feature are side by side, as ``etl.kernels.html.trees``
+needs them.
 """
 
 from typing import Final, NamedTuple
@@ -117,7 +118,12 @@ def _describe_texts(page: Page, sums: Sums, x: NDArray[np.float32]) -> int:
         if plain > _GOOD:
             sums.good[container] += plain
         if plain > _LONG_ENOUGH:
-            _add_score(page, sums, container, np.float32(1 + counts.commas + min(length / 100, 3)))
+            _add_score(
+                page,
+                sums,
+                container,
+                np.float32(1 + counts.commas) + min(length / 100, np.float32(3)),
+            )
         if first_heading < 0 and (
             LEVEL[blocks.tag[b]] == 1 or LEVEL[containers.tag[container]] == 1
         ):
@@ -184,7 +190,7 @@ def _describe_containers(page: Page, sums: Sums, best: int, x: NDArray[np.float3
     total, all_good = max(sums.chars[0], np.float32(1)), max(sums.good[0], np.float32(1))
     for b in range(page.state[BLOCKS]):
         around = page.blocks.container[b]
-        x[_FIRST_BEST, b] = best <= around and around <= last
+        x[_FIRST_BEST, b] = best <= around <= last
         x[_FIRST_BEST + 1, b] = score[around] / best_score
         level, row = 0, _FIRST_AROUND
         for k in range(len(_LEVELS)):

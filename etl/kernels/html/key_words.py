@@ -121,8 +121,10 @@ _FOLLOW, _BITS = _make_automaton()
 @inner
 def find_key_words(data: NDArray[np.uint8], at: int, stop: int) -> int:
     """Return the bits of the key words in an attribute's value, of which the first 256 bytes are read."""
-    state, found = np.int64(_FOLLOW[0]), np.uint64(0)
+    state = np.int64(_FOLLOW[0])
+    found: int = np.uint64(0)
     for k in range(at, min(stop, at + _LONGEST)):
         state = np.int64(_FOLLOW[state * _SYMBOLS + np.int64(_SYMBOL[data[k]])])
         found |= _BITS[state]
-    return found | _BITS[np.int64(_FOLLOW[state * _SYMBOLS])]
+    found |= _BITS[np.int64(_FOLLOW[state * _SYMBOLS])]
+    return found

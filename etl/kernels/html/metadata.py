@@ -1,4 +1,4 @@
-"""Write the metadata of a page as a JSON object: the title, and what the head says about language and rights."""
+"""Write the metadata of a page as a JSON object: its title, language, date, rights and so on."""
 
 from typing import Final
 

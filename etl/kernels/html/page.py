@@ -1,4 +1,4 @@
-"""What is known about a page while it is read, and what the pass over it leaves: text, blocks, containers.
+"""The state of a page while it is read, and the result of the pass: its text, blocks and containers.
 
 A *block* is a run of text between elements such as paragraphs. A *container* is such an element: they are
 numbered in the order in which they begin, so that a container comes before those in it. Container 0 is the

@@ -24,16 +24,13 @@ from etl.kernels.html.notes import (
     note_start_tag,
     read_annotation,
 )
+from etl.kernels.html.open_elements import is_in_svg, leave_svg, open_element
 from etl.kernels.html.page import (
     AFTER_SPACE,
     BEGUN,
-    CONTAINERS,
     DEPTH,
     END,
     FIRST,
-    HIDDEN,
-    IN_LINK,
-    MAX_DEPTH,
     PREFORMATTED,
     SKIPPED,
     TOO_DEEP,
@@ -48,7 +45,6 @@ from etl.kernels.html.tags import (
     ANNOTATION,
     BODY,
     BR,
-    FOREIGN,
     HEAD,
     HTML,
     IMG,
@@ -56,20 +52,15 @@ from etl.kernels.html.tags import (
     IS_LETTER,
     IS_NOTED,
     IS_RAW,
-    IS_SKIPPED,
     IS_SVG,
     IS_VOID,
     LEAVES_SVG,
-    LI,
     LISTING,
-    MATH,
-    OL,
-    PATH_BIT,
     PRE,
     SCRIPT,
-    SVG,
     TITLE,
     A,
+    P,
     tag_number,
 )
 from etl.kernels.html.text_runs import read_text
@@ -85,15 +76,13 @@ def read_page(data: NDArray[np.uint8], at: int, stop: int, keeps_math: bool, pag
         if data[at] != LESS:
             at = find_byte(data, at, stop, LESS) if is_skipped else read_text(data, at, stop, page)
             continue
-        if at + 1 == stop:
-            break
-        after = data[at + 1]
+        after = data[at + 1] if at + 1 < stop else 0
         if IS_LETTER[after]:
             at = _read_start_tag(data, at, stop, page)
         elif after == SLASH:
             at = _read_end_tag(data, at, stop, page)
         elif after == BANG or after == QUESTION:
-            at = skip_declaration(data, at, stop, is_skipped and _is_in_svg(page))
+            at = skip_declaration(data, at, stop, is_skipped and is_in_svg(page))
         else:
             if not is_skipped:
                 _write_less(page)
@@ -109,13 +98,6 @@ def _write_less(page: Page) -> None:
     page.state[AFTER_SPACE] = 0
     if not page.state[BEGUN]:
         begin_block(page)
-
-
-@inner
-def _is_in_svg(page: Page) -> bool:
-    """Return whether the innermost document is an SVG image or a formula, whose tags are other ones."""
-    count = page.stack.count
-    return count[SVG] + count[MATH] > 0 and count[FOREIGN] == 0
 
 
 @inner
@@ -135,10 +117,13 @@ def _read_end_tag(data: NDArray[np.uint8], at: int, stop: int, page: Page) -> in
         if IS_BLOCK[tag]:
             _end_block_if_shown(page)
         return at + 1
+    if (tag == P or tag == BR) and page.stack.flags[state[DEPTH] - 1] & SKIPPED and is_in_svg(page):
+        leave_svg(page)
     depth = state[DEPTH]
     if tag != BODY and tag != HTML:
         depth = depth_after_end(page, tag, key)
-    _close(page, depth, IS_BLOCK[tag] or tag == BR)
+    # Alone, these two add an element; any other end tag that closes nothing is ignored.
+    _close(page, depth, tag == BR or (tag == P and depth == state[DEPTH]))
     return at + 1
 
 
@@ -167,74 +152,42 @@ def _read_start_tag(data: NDArray[np.uint8], at: int, stop: int, page: Page) -> 
     if at == stop:
         return stop
     at += 1
-    flags = page.stack.flags[page.state[DEPTH] - 1]
-    if IS_RAW[tag] and not (flags & SKIPPED and says & CLOSES_ITSELF):
+    is_foreign = page.stack.flags[page.state[DEPTH] - 1] & SKIPPED and is_in_svg(page)
+    if IS_RAW[tag] and not is_foreign:
         return _read_raw(data, name_end, at, stop, tag, key, page)
     if IS_NOTED[tag]:
         at = _note(data, name_end, at, stop, tag, classes, says, page)
-    if flags & SKIPPED and _is_in_svg(page):
-        if says & CLOSES_ITSELF:
-            return at
-        if LEAVES_SVG[tag]:
-            _leave_svg(page)
-            flags = page.stack.flags[page.state[DEPTH] - 1]
-    is_block = IS_BLOCK[tag]
+    if is_foreign and LEAVES_SVG[tag]:
+        leave_svg(page)
+    elif says & CLOSES_ITSELF and (is_foreign or IS_SVG[tag]):
+        return at
     if IS_VOID[tag]:
-        if tag == BR and not flags & SKIPPED:
-            is_block = _break_line(page)
-        if is_block:
-            _close(page, depth_after_start(page, tag, is_block), True)
-        return at
-    if tag == HTML or tag == BODY or tag == HEAD:
-        return at
-    if page.state[TOO_DEEP] == 0:
-        _close(page, depth_after_start(page, tag, is_block), is_block)
-    elif is_block:
-        _end_block_if_shown(page)
-    _open(page, tag, key, classes, says & IS_HIDDEN)
-    if page.stack.flags[page.state[DEPTH] - 1] & PREFORMATTED and (tag == PRE or tag == LISTING):
-        at += at < stop and data[at] == LF
+        _read_void(page, tag)
+    elif tag != HTML and tag != BODY and tag != HEAD:
+        _begin_element(page, tag, key, classes, says & IS_HIDDEN)
+        if tag == PRE or tag == LISTING:
+            at += at < stop and data[at] == LF
     return at
 
 
 @inner
-def _open(page: Page, tag: int, key: int, classes: int, is_hidden: int) -> None:
-    """Add an element to the open ones, and a container if it is a block."""
-    stack, state, depth = page.stack, page.state, page.state[DEPTH]
-    if depth == MAX_DEPTH:
-        state[TOO_DEEP] += 1
-        return
-    above = depth - 1
-    flags, is_block = stack.flags[above], IS_BLOCK[tag]
-    if tag == A:
-        flags |= IN_LINK
-    elif IS_SKIPPED[tag]:
-        flags |= SKIPPED
-    elif tag == PRE or tag == LISTING:
-        flags |= PREFORMATTED
-    if is_hidden:  # a hidden block may be shown by a script, and a model decides
-        flags |= HIDDEN if is_block else SKIPPED
-    stack.tag[depth], stack.key[depth], stack.flags[depth] = tag, key, flags
-    stack.own_classes[depth], stack.classes[depth] = classes, stack.classes[above] | classes
-    stack.path[depth] = stack.path[above] | PATH_BIT[tag]
-    stack.container[depth], stack.items[depth] = stack.container[above], 0
-    if is_block and state[CONTAINERS] < len(page.containers.parent):
-        _add_container(page, tag, classes, above)
-        stack.container[depth] = state[CONTAINERS] - 1
-    stack.count[tag] += 1
-    state[DEPTH] = depth + 1
+def _read_void(page: Page, tag: int) -> None:
+    is_block = IS_BLOCK[tag]
+    if tag == BR and not page.stack.flags[page.state[DEPTH] - 1] & SKIPPED:
+        is_block = _break_line(page)
+    if is_block:
+        _close(page, depth_after_start(page, tag, is_block), True)
 
 
 @inner
-def _add_container(page: Page, tag: int, classes: int, above: int) -> None:
-    stack, containers, number = page.stack, page.containers, page.state[CONTAINERS]
-    containers.parent[number], containers.tag[number] = stack.container[above], tag
-    containers.classes[number], containers.number[number] = classes, 0
-    if tag == LI:
-        stack.items[above] += 1
-        if stack.tag[above] == OL:
-            containers.number[number] = stack.items[above]
-    page.state[CONTAINERS] = number + 1
+def _begin_element(page: Page, tag: int, key: int, classes: int, is_hidden: int) -> None:
+    """Close what the element ends, and open it."""
+    is_block = IS_BLOCK[tag]
+    if page.state[TOO_DEEP] == 0:
+        _close(page, depth_after_start(page, tag, is_block), is_block)
+    elif is_block:
+        _end_block_if_shown(page)
+    open_element(page, tag, key, classes, is_hidden)
 
 
 @rare
@@ -251,16 +204,6 @@ def _break_line(page: Page) -> bool:
     text[end] = LF
     state[END], state[AFTER_SPACE] = end + 1, 1
     return False
-
-
-@rare
-def _leave_svg(page: Page) -> None:
-    """Close an SVG image or formula at a tag of HTML in it."""
-    depth = page.state[DEPTH] - 1
-    while depth > 0 and not IS_SVG[page.stack.tag[depth]]:
-        depth -= 1
-    if depth > 0:
-        close_elements(page, depth)
 
 
 @rare

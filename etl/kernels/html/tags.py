@@ -3,7 +3,7 @@
 Numbers are found by a perfect hash of the name. All other tags have number 0 and are inline elements.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 import numpy as np
@@ -15,8 +15,8 @@ _MASK: Final = 2**64 - 1
 _LENGTH_FACTOR: Final = 0x9E3779B97F4A7C15
 
 _BLOCK: Final = """address article aside blockquote center dd details dialog dir div dl dt fieldset figcaption
-figure footer form h1 h2 h3 h4 h5 h6 header hgroup legend li main menu nav ol p pre search section summary table
-caption tbody td tfoot th thead tr ul body html listing""".split()
+figure footer form h1 h2 h3 h4 h5 h6 header hgroup legend li main menu nav ol p pre search section summary
+table caption tbody td tfoot th thead tr ul body html listing""".split()
 _INLINE: Final = """a b i em strong span font code small label u s sub sup time cite q abbr tt big strike nobr
 var head colgroup foreignobject option optgroup ruby rb annotation""".split()
 _VOID: Final = """br hr img input meta link area base col embed source track wbr param keygen frame
@@ -30,54 +30,19 @@ _READINGS: Final = "rt rp rtc".split()
 TAGS: Final = ("", *_BLOCK, *_INLINE, *_VOID, *_RAW, *_SKIPPED, *_READINGS)
 """The names of the tags by number; a model sees the numbers, so they are a part of its features."""
 
-(
-    P,
-    A,
-    LI,
-    DD,
-    DT,
-    TABLE,
-    TR,
-    TD,
-    TH,
-    TBODY,
-    THEAD,
-    TFOOT,
-    CAPTION,
-    BR,
-    HR,
-    IMG,
-    BODY,
-    HTML,
-    HEAD,
-    BUTTON,
-) = (
-    TAGS.index(name)
-    for name in "p a li dd dt table tr td th tbody thead tfoot caption br hr img body html head button".split()
+
+def _numbers(names: str) -> Iterator[int]:
+    return map(TAGS.index, names.split())
+
+
+P, A, LI, DD, DT, DIV, ADDRESS, UL, OL, PRE, LISTING = _numbers(
+    "p a li dd dt div address ul ol pre listing"
 )
-(
-    SVG,
-    MATH,
-    FOREIGN,
-    SCRIPT,
-    TITLE,
-    META,
-    LINK,
-    ANNOTATION,
-    PRE,
-    LISTING,
-    DIV,
-    ADDRESS,
-    UL,
-    OL,
-    TEMPLATE,
-) = (
-    TAGS.index(name)
-    for name in (
-        "svg math foreignobject script title meta link annotation pre listing div address ul ol template".split()
-    )
-)
-RT, RP, RTC, ARTICLE, MAIN = (TAGS.index(name) for name in "rt rp rtc article main".split())
+TABLE, TR, TD, TH = _numbers("table tr td th")
+BR, IMG, BODY, HTML, HEAD, BUTTON, TEMPLATE = _numbers("br img body html head button template")
+SVG, MATH, FOREIGN, SCRIPT, TITLE = _numbers("svg math foreignobject script title")
+META, LINK, ANNOTATION, ARTICLE, MAIN = _numbers("meta link annotation article main")
+RT, RP, RTC = _numbers("rt rp rtc")
 
 
 def _having(names: Iterable[str]) -> NDArray[np.bool_]:
@@ -109,8 +74,7 @@ CLOSES_P: Final = _having({*_BLOCK, "hr"} - _NOT_CLOSING)
 """Whether a start tag closes an open paragraph."""
 LEAVES_SVG: Final = _having(
     """b big blockquote body br center code dd div dl dt em embed h1 h2 h3 h4 h5 h6 head hr i img li listing
-    menu meta nobr ol p pre s small span strong strike sub sup table tt u ul var article section main nav
-    footer""".split()
+    menu meta nobr ol p pre ruby s small span strong strike sub sup table tt u ul var""".split()
 )
 """Whether a start tag closes an SVG image or formula that it is in."""
 IS_SVG: Final = _having(["svg", "math"])

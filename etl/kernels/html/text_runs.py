@@ -22,7 +22,7 @@ from etl.kernels.html.page import (
 from etl.kernels.jit import inner, rare
 
 _CONTROLS: Final = bytes(range(SPACE)) + b"\x7f"
-_find_stops = make_byte_finder(_CONTROLS + b"<&\xc2", b" ", _CONTROLS + b" ")
+_find_stops = make_byte_finder(_CONTROLS + b"<&\xc2", b" ", _CONTROLS[1:] + b" ")
 
 
 @inner
@@ -59,10 +59,12 @@ def _read_collapsed(data: NDArray[np.uint8], at: int, stop: int, page: Page) -> 
         if run == SIZE or at == stop:
             continue
         byte = data[at]
-        if byte <= SPACE or byte == 0x7F:
-            # A control character is white space, NUL alone is nothing.
-            blank = min(first_bit(~(blanks >> run)), SIZE - run)  # the shift copies the highest bit
-            if not after_space and (byte != 0 or blank > 1):
+        if byte == 0:
+            at += 1
+        elif byte <= SPACE or byte == 0x7F:
+            # Control characters are white space. The shift copies the highest bit.
+            blank = min(first_bit(~(blanks >> run)), SIZE - run)
+            if not after_space:
                 text[end] = SPACE
                 end += 1
                 after_space = 1

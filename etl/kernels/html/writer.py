@@ -28,7 +28,7 @@ COMMENTS: Final = 8
 MATH: Final = 16
 
 
-class Layout(NamedTuple):
+class PageLayout(NamedTuple):
     """For each container, the innermost one of a kind around it or itself; 0: none."""
 
     item: NDArray[np.int32]
@@ -38,13 +38,13 @@ class Layout(NamedTuple):
     table: NDArray[np.int32]
 
 
-def make_layout(num_containers: int) -> Layout:
+def make_layout(num_containers: int) -> PageLayout:
     """Return scratch memory for the layout of a page."""
-    return Layout(*(np.zeros(num_containers, np.int32) for _ in Layout._fields))
+    return PageLayout(*(np.zeros(num_containers, np.int32) for _ in PageLayout._fields))
 
 
 @inner
-def lay_out(page: Page, layout: Layout) -> None:
+def lay_out(page: Page, layout: PageLayout) -> None:
     """Fill the layout of a page, outer containers first."""
     for container in range(1, page.state[CONTAINERS]):
         tag, above = page.containers.tag[container], page.containers.parent[container]
@@ -64,7 +64,7 @@ def lay_out(page: Page, layout: Layout) -> None:
 
 
 @inner
-def is_kept(page: Page, layout: Layout, block: int, keep: int) -> bool:
+def is_kept(page: Page, layout: PageLayout, block: int, keep: int) -> bool:
     """Return whether a block is of a kind that is kept."""
     container = page.blocks.container[block]
     if not keep & CODE and page.blocks.flags[block] & PREFORMATTED:
@@ -75,8 +75,8 @@ def is_kept(page: Page, layout: Layout, block: int, keep: int) -> bool:
 
 
 @inner
-def _is_data_cell(page: Page, layout: Layout, block: int) -> bool:
-    """Return whether a block is a cell by itself, with others in its row: not a part of a page's layout."""
+def _is_data_cell(page: Page, layout: PageLayout, block: int) -> bool:
+    """Return whether a block is all of a cell, with other cells in its row: not part of a page's layout."""
     container = page.blocks.container[block]
     row, cell, has_neighbour = layout.row[container], layout.cell[container], False
     if row == 0:
@@ -92,9 +92,9 @@ def _is_data_cell(page: Page, layout: Layout, block: int) -> bool:
 
 @inner
 def write_block(
-    page: Page, layout: Layout, block: int, before: int, out: NDArray[np.uint8], end: int
+    page: Page, layout: PageLayout, block: int, before: int, out: NDArray[np.uint8], end: int
 ) -> int:
-    """Write a block after another one, or -1; return the end of what is written."""
+    """Write a block after another one, or -1; return the new end of the output."""
     blocks = page.blocks
     container = blocks.container[block]
     item = layout.item[container]
@@ -109,7 +109,12 @@ def write_block(
 
 @inner
 def _separate(
-    layout: Layout, container: int, before: int, is_first: bool, out: NDArray[np.uint8], end: int
+    layout: PageLayout,
+    container: int,
+    before: int,
+    is_first: bool,
+    out: NDArray[np.uint8],
+    end: int,
 ) -> int:
     row = layout.row[container]
     if row > 0 and layout.row[before] == row and layout.cell[before] != layout.cell[container]:
@@ -126,7 +131,9 @@ def _separate(
 
 
 @inner
-def _write_marker(page: Page, layout: Layout, item: int, out: NDArray[np.uint8], end: int) -> int:
+def _write_marker(
+    page: Page, layout: PageLayout, item: int, out: NDArray[np.uint8], end: int
+) -> int:
     """Write ``- ``, or the number of an item, after two spaces for each list around its list."""
     for _ in range(2 * (min(layout.level[item], _MAX_INDENT) - 1)):
         out[end] = SPACE

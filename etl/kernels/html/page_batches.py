@@ -1,6 +1,6 @@
-"""Extract the main text of a batch of pages: one call without the GIL, from Arrow buffers to Arrow buffers."""
+"""Extract the main text of a batch of pages in one call without the GIL, from and to Arrow buffers."""
 
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +18,7 @@ from etl.kernels.html.writer import (
     COMMENTS,
     MATH,
     MAX_ADDED,
-    Layout,
+    PageLayout,
     is_kept,
     lay_out,
     make_layout,
@@ -27,20 +27,18 @@ from etl.kernels.html.writer import (
 from etl.kernels.jit import inner, kernel
 
 ENOUGH: Final = 250
-"""Bytes of main text below which less likely blocks are accepted, too: chosen by cross-validation."""
-
-LOWER: Final = np.float32(-1.0986)
-"""What is added to the bar then: log odds, from a probability of 0.5 to 0.25."""
+"""Bytes of main text below which the lower bar counts: chosen by cross-validation."""
 
 MAIN_RATIO, LINK_RATIO, COMMENT_RATIO = range(3)
 
 
-class Model(NamedTuple):
+class BlockModel(NamedTuple):
     """A model of which blocks are main text."""
 
     bits: NDArray[np.int64]  # which of `etl.kernels.html.features.BITS` it has
     trees: Trees
     bar: np.float32  # a block is main text if its sum is above
+    lower_bar: np.float32  # for pages with little main text
     start: np.float32  # of each sum
 
 
@@ -59,7 +57,7 @@ class _Work(NamedTuple):
 
     page: Page
     sums: Sums
-    layout: Layout
+    layout: PageLayout
     is_comment: NDArray[np.bool_]  # (containers,)
     numbers: NDArray[np.float32]  # the features, side by side
     leaf: NDArray[np.int32]  # (blocks,)
@@ -78,7 +76,7 @@ class _Output(NamedTuple):
 
 
 def extract_pages(
-    texts: Texts, is_page: NDArray[np.bool_], model: Model, *, keep: int
+    texts: Texts, is_page: NDArray[np.bool_], model: BlockModel, *, keep: int
 ) -> Extracted:
     """Extract the main text of those documents that are pages; ``keep`` sums the kinds that are kept.
 
@@ -87,7 +85,8 @@ def extract_pages(
     sizes = np.diff(texts.offsets)[is_page]
     work = _make_work(int(sizes.max(initial=0)), len(NUMBERS) + len(model.bits))
     ratios = np.full((3, len(is_page)), np.nan)
-    parts, first, room = [], 0, int(sizes.sum()) // 8 + (1 << 16)
+    parts: list[tuple[pa.Array, pa.Array]] = []
+    first, room = 0, int(sizes.sum()) // 8 + (1 << 16)
     while first < len(is_page) or not parts:
         output = _make_output(room, len(is_page) - first, metadata.room(sizes), ratios)
         done = _extract(texts.offsets, texts.data, is_page, first, model, keep, work, output)
@@ -125,15 +124,14 @@ def _make_output(room: int, count: int, metadata_room: int, ratios: NDArray[np.f
     )
 
 
-def _to_arrow(output: _Output, is_page: NDArray[np.bool_]) -> tuple[Any, Any]:
+def _to_arrow(output: _Output, is_page: NDArray[np.bool_]) -> tuple[pa.Array, pa.Array]:
     """Return the texts and metadata of the documents that are done."""
     count = len(is_page)
     has_metadata = np.diff(output.metadata_ends[: count + 1]) > 0
-    columns = (
-        (output.text, output.text_ends, is_page),
-        (output.metadata, output.metadata_ends, has_metadata),
+    return (
+        _strings(output.text, output.text_ends, is_page),
+        _strings(output.metadata, output.metadata_ends, has_metadata),
     )
-    return tuple(_strings(*column) for column in columns)  # type: ignore[return-value]
 
 
 def _strings(
@@ -154,7 +152,7 @@ def _extract(
     data: NDArray[np.uint8],
     is_page: NDArray[np.bool_],
     first: int,
-    model: Model,
+    model: BlockModel,
     keep: int,
     work: _Work,
     output: _Output,
@@ -175,7 +173,7 @@ def _extract(
 
 
 @inner
-def _choose(model: Model, keep: int, work: _Work) -> None:
+def _choose(model: BlockModel, keep: int, work: _Work) -> None:
     """Decide which blocks are main text."""
     page, num = work.page, work.page.state[BLOCKS]
     rows = len(NUMBERS) + len(model.bits)
@@ -189,7 +187,7 @@ def _choose(model: Model, keep: int, work: _Work) -> None:
         if totals[b] > bar:
             chosen += page.blocks.stop[b] - page.blocks.start[b]
     if chosen < ENOUGH:
-        bar += LOWER
+        bar = model.lower_bar - model.start
     before = 0
     for b in range(num):
         work.is_main[b] = totals[b] > bar and is_kept(page, work.layout, b, keep)
