@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from etl.kernels.bytes.utf8 import texts
-from etl.kernels.html import extract, writer
+from etl.kernels.bytes.utf8 import frozen, texts
+from etl.kernels.html import page_batches, writer
 from etl.kernels.html.features import NAMES
 from etl.text.main_text_model import Favor, MainTextModel
 from main_text.dataset import Example, rows
@@ -17,8 +17,8 @@ from main_text.pages import Page, fold
 HOW = Fit(trees=250, rate=0.06, features_per_tree=0.35)
 FOLDS = 3
 KEEP = writer.TABLES | writer.LISTS | writer.CODE | writer.MATH  # the stage's default
-BARS: Mapping[Favor, float] = {"balanced": 0.0, "precision": 0.6, "recall": -0.6}
-"""Log odds above which a block is main text."""
+BARS: Mapping[Favor, float] = {"balanced": 0.0, "precision": 0.6, "recall": -1.0986}
+"""Log odds above which a block is main text: probabilities of 0.5, 0.65 and 0.25."""
 
 
 def choose_features(chosen: Sequence[Example], count: int) -> tuple[str, ...]:
@@ -50,7 +50,7 @@ def extract_texts(
     """Return the main texts of pages, as the stage extracts them."""
     batch = texts(pa.array([page.html.decode("utf-8", "replace") for page in pages], pa.string()))
     every = np.ones(len(pages), np.bool_)
-    found = extract.extract_pages(batch, every, model.for_kernel(favor), keep=KEEP)
+    found = page_batches.extract_pages(batch, frozen(every), model.for_kernel(favor), keep=KEEP)
     return [text or "" for text in found.text.to_pylist()]
 
 
