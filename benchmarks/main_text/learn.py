@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from etl.kernels.bytes.utf8 import frozen, texts
+from etl.kernels.bytes.utf8 import Texts, frozen, texts
 from etl.kernels.html import page_batches, writer
 from etl.kernels.html.features import NAMES
 from etl.text.main_text_model import Favor, MainTextModel
@@ -44,14 +44,21 @@ def as_model(trained: Trained, names: Sequence[str], report: Mapping[str, Any]) 
     return MainTextModel(tuple(names), *arrays, trained.start, BARS, report)
 
 
-def extract_texts(
-    model: MainTextModel, pages: Sequence[Page], favor: Favor = "balanced"
-) -> list[str]:
+def as_texts(pages: Sequence[Page]) -> Texts:
+    """Return the HTML of pages as the stage gets it."""
+    html = [page.html.decode("utf-8", "replace") for page in pages]
+    return texts(pa.array(html, pa.string()))
+
+
+def extract_batch(model: MainTextModel, batch: Texts, favor: Favor = "balanced") -> pa.Array:
     """Return the main texts of pages, as the stage extracts them."""
-    batch = texts(pa.array([page.html.decode("utf-8", "replace") for page in pages], pa.string()))
-    every = np.ones(len(pages), np.bool_)
-    found = page_batches.extract_pages(batch, frozen(every), model.for_kernel(favor), keep=KEEP)
-    return [text or "" for text in found.text.to_pylist()]
+    every = frozen(np.ones(len(batch.offsets) - 1, np.bool_))
+    return page_batches.extract_pages(batch, every, model.for_kernel(favor), keep=KEEP).text
+
+
+def extract_texts(model: MainTextModel, pages: Sequence[Page]) -> list[str]:
+    """Return the main texts of pages."""
+    return [text or "" for text in extract_batch(model, as_texts(pages)).to_pylist()]
 
 
 Leave = Callable[[Page, int], bool]
