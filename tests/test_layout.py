@@ -337,7 +337,7 @@ def test_nothing_imports_a_top_level_folder_by_its_own_name() -> None:
             assert not tops & {*LINKS}, f"{path}:{node.lineno}: import etl.{tops.pop()} instead"
 
 
-TEST_FOLDERS = ("chaos", "damage", "fuzz", "helpers", "k8s")
+TEST_FOLDERS = ("benchmarks", "chaos", "damage", "fuzz", "helpers", "k8s")
 """Folders of tests that belong to no package."""
 
 WHOLE_REPOSITORY = (

@@ -1,0 +1,1 @@
+"""Tests of tools in ``benchmarks/`` on which shipped files depend."""
