@@ -62,7 +62,7 @@ def as_utf8(html: bytes) -> bytes:
     try:
         html.decode()
     except UnicodeDecodeError:
-        return bytes_to_str(html, detect_encoding(html)).encode("utf-8", "replace")
+        return bytes_to_str(html, detect_encoding(html) or "utf-8").encode("utf-8", "replace")
     return html
 
 

@@ -25,7 +25,7 @@ def select(html: bytes, content: Sequence[str], clean: Sequence[str] = ()) -> st
     tree = HTMLTree.parse(html.decode("utf-8", "replace"))
     for selector in content:
         parts: list[str] = []
-        for node in tree.document.query_selector_all(selector):
+        for node in tree.document.query_selector_all(selector) if tree.document else ():
             part = node.html
             if not parts or part not in parts[-1]:  # not inside the element before
                 parts.append(part)

@@ -65,8 +65,8 @@ def _compute(client: Client, frame: dd.DataFrame, finish: _Finish[Result], label
     def attempt(restarts: int) -> Result:
         attempted = (start_again(frame) if restarts else frame).optimize()
         # Tasks are sent, where `client.persist` sends the expression. A process keeps its expressions in a
-        # table of weak references without a lock: when a scheduler of this process reads one that this
-        # thread drops at the same moment, Dask raises KeyError.
+        # table of weak references without a lock. If a scheduler of this process reads an expression while
+        # this thread drops it, Dask raises KeyError.
         keys = attempted.__dask_keys__()
         futures = client.get(attempted.__dask_graph__(), keys, sync=False)
         try:

@@ -29,7 +29,6 @@ _HEAD_BYTES = 4
 _ENOUGH_BYTES = 1 << 15  # of content, to be returned at once
 _ZSTD_DICTIONARY = b"\x5d\x2a\x4d\x18"  # a skippable frame, by the WARC zstd specification 1.0
 _MAX_DICTIONARY_BYTES = 16 << 20  # chosen here; trained dictionaries have 100 KB to 1 MB
-_BEYOND = 1 << 62  # any offset in a file; its size would cost a system call
 _MAX_MEMBERS = 1 << 16  # remembered for ``rewind``: 8 MB
 
 TRUNCATED = "the last member is truncated"
@@ -155,7 +154,7 @@ class Members:
         """Return where the member at an offset starts: in the content, in the file."""
         # The greater second number finds the last of several members that start at the same offset: all
         # but it are empty.
-        after = bisect_right(self._members, (offset, _BEYOND))
+        after = bisect_right(self._members, (offset, 1 << 62))
         return self._members[max(after - 1, 0)]
 
     def _seek(self, offset: int) -> None:
