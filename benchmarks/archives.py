@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -65,20 +65,25 @@ def gunzip(file: Path) -> int:
     return size
 
 
-def records(folder: Path) -> Iterator[bytes]:
-    """Yield the records of an archive of the labelled pages."""
-    chance = random.Random(1)  # noqa: S311 - the same pages in each run
+def labelled_pages(folder: Path) -> Iterator[bytes]:
+    """Yield the HTML of the labelled pages."""
     for name in ("segments", "articles", "languages"):
         pages = pq.read_table(folder / f"{name}.parquet", columns=["html"])["html"].to_pylist()
-        for number, page in enumerate(filter(None, pages)):
-            charset = _CHARSET.search(page[:2048])
-            is_declared = charset is not None and chance.random() < 0.6
-            declared = f"; charset={charset[1].decode()}" if charset and is_declared else ""
-            head = f"HTTP/1.1 200 OK\r\nContent-Type: text/html{declared}\r\n\r\n"
-            url = f"https://example.org/{name}/{number}"
-            yield _record("request", url, b"GET / HTTP/1.1\r\nHost: example.org\r\n\r\n")
-            yield _record("response", url, head.encode() + page)
-            yield _record("metadata", url, b"fetchTimeMs: 100\r\n")
+        yield from filter(None, pages)
+
+
+def records(name: str, pages: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the records of an archive of pages, whose addresses have its name."""
+    chance = random.Random(1)  # noqa: S311 - the same pages in each run
+    for number, page in enumerate(pages):
+        charset = _CHARSET.search(page[:2048])
+        is_declared = charset is not None and chance.random() < 0.6
+        declared = f"; charset={charset[1].decode()}" if charset and is_declared else ""
+        head = f"HTTP/1.1 200 OK\r\nContent-Type: text/html{declared}\r\n\r\n"
+        url = f"https://example.org/{name}/{number}"
+        yield _record("request", url, b"GET / HTTP/1.1\r\nHost: example.org\r\n\r\n")
+        yield _record("response", url, head.encode() + page)
+        yield _record("metadata", url, b"fetchTimeMs: 100\r\n")
 
 
 def _record(kind: str, url: str, block: bytes) -> bytes:
@@ -123,7 +128,8 @@ def main() -> None:
     print("|---" * (len(checkouts) + 3) + "|")
     with tempfile.TemporaryDirectory() as folder:
         small, large = data_folder() / "web" / "mdn-pages.warc.gz", Path(folder, "news.warc.gz")
-        members = map(gzip.compress, records(data_folder() / "extraction"))
+        pages = labelled_pages(data_folder() / "extraction")
+        members = map(gzip.compress, records("news", pages))
         large.write_bytes(b"".join(members))
         for file in (small, large):
             plain = Path(folder, f"{file.name.removesuffix('.warc.gz')}-plain.warc")

@@ -1,6 +1,7 @@
 """The words of a page as a browser's parser finds them: lexbor's tree with the rules of the extractor."""
 
 import re
+from typing import Any
 
 from etl.kernels.html.tags import IS_BLOCK, IS_RAW, IS_SKIPPED, TAGS
 
@@ -22,7 +23,7 @@ def words_in_tree(html: bytes) -> list[str]:
 
     parts: list[str] = []
     root = LexborHTMLParser(html).root
-    stack = [] if root is None else [root]
+    stack: list[Any] = [] if root is None else [root]
     while stack:
         node = stack.pop()
         if isinstance(node, str):
