@@ -57,7 +57,7 @@ def write_archives(folder: Path, count: int) -> tuple[int, int]:
 def run(source: Path, extractor: str) -> Times:
     """Run the recipe, and return the seconds of both workers in each stage, and of the run."""
     with tempfile.TemporaryDirectory() as lake:
-        settings = {"extract.extractor": extractor, "source.path": str(source), "lake": lake}
+        settings = {"extract": extractor, "source.path": str(source), "lake": lake}
         report = etl.run("fineweb", settings=settings, cluster=etl.Cluster(workers=2))
         costs = etl.report(lake).costs
     return {each.name: each.seconds for each in costs} | {_WALL: report.seconds}

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from etl.errors import RecipeError, nearest_names
+from etl.recipe.stage_list import parse_stage
 from etl.settings_files.yaml_file import read_value
+from etl.stages import STAGES
 
 SettingsLike = Sequence[str] | Mapping[str, Any]
 """Settings as ``key=value``, or values by key."""
@@ -45,13 +47,18 @@ def override(data: dict[str, Any], setting: str) -> None:
         )
     value = read_value(text, f"--set {key}")
     names = key.split(".")
-    if len(names) == 1 or names[0] in ("source", "rejected"):
+    is_stage = len(names) == 1 and key in STAGES
+    if names[0] in ("source", "rejected") or (len(names) == 1 and not is_stage):
         _set_key(data, names, value)
+        return
+    if is_stage:
+        kind, name, fields = key, "", parse_stage({key: value})
     else:
-        kind, *name, field = names
-        stages = data["stages"] if isinstance(data["stages"], list) else []
-        index = _find_stage(stages, kind, ".".join(name), where=f"--set {key}")
-        stages[index] = {**stages[index], field: value}
+        kind, name = names[0], ".".join(names[1:-1])
+        fields = {names[-1]: value}
+    stages = data["stages"] if isinstance(data["stages"], list) else []
+    index = _find_stage(stages, kind, name, where=f"--set {key}")
+    stages[index] = {**stages[index], **fields}
 
 
 def _set_key(data: dict[str, Any], names: Sequence[str], value: Any) -> None:

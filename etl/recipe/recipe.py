@@ -84,7 +84,8 @@ class Recipe(Shown, Settings):
         """Read a recipe file, or the shipped recipe of that name, and override settings.
 
         Paths in the file are relative to its folder. ``settings`` are ``key=value`` pairs with dotted
-        keys (``gopher_quality.min_words=80``) or a dict; paths in them are relative to the working folder.
+        keys (``gopher_quality.min_words=80``), or with a stage and what the file would write after its name
+        (``extract=trafilatura``), or a dict; paths in them are relative to the working folder.
         ``env`` names environment variables that paths may contain as ``${NAME}``; HOME and those whose names
         begin with ``TOKENLAKE_`` are always allowed. Raises RecipeError with file and line.
         """

@@ -44,7 +44,9 @@ def explain_errors(
             details[name] = detail
     errors: list[RecipeError] = []
     for name, detail in islice(details.items(), _SHOWN_ERRORS):
-        setting = settings_by_key.get(name.removeprefix("stages."))
+        keys = name.removeprefix("stages.").split(".")
+        parents = (".".join(keys[:end]) for end in range(len(keys), 0, -1))
+        setting = next((settings_by_key[key] for key in parents if key in settings_by_key), None)
         where = locate(detail["loc"]) if setting is None else f"--set {setting}"
         errors.append(_explain(detail, names_in, where))
     first, *others = errors

@@ -25,7 +25,7 @@ from etl.recipe.recipe import Recipe
 from etl.recipe.variables import expand_setting, expand_variables
 from etl.settings_files.yaml_file import read_value
 from etl.sources import Source
-from etl.stages import DedupExact, GopherQuality, Language, Url, Where
+from etl.stages import DedupExact, Extract, GopherQuality, Language, Url, Where
 
 GOOD = """\
 name: web
@@ -319,6 +319,18 @@ def test_settings_override_the_recipe_file(tmp_path: Path, monkeypatch: pytest.M
         load(tmp_path, GOOD, "gopher_quality.min_wrods=80")
     with pytest.raises(RecipeError, match="write key=value"):
         load(tmp_path, GOOD, "gopher_quality")
+
+
+def test_a_setting_of_a_stage_is_what_a_recipe_writes_after_its_name(tmp_path: Path) -> None:
+    assert load(tmp_path, GOOD, "gopher_quality={min_words: 80}").stages == (
+        load(tmp_path, GOOD, "gopher_quality.min_words=80").stages
+    )
+    published = Recipe.load("fineweb", settings=["source=a.warc", "extract=tokenlake"])
+    assert published.stages[0] == Extract(extractor="tokenlake")
+    with pytest.raises(RecipeError, match="--set extract=readability: "):
+        Recipe.load("fineweb", settings=["source=a.warc", "extract=readability"])
+    with pytest.raises(RecipeError, match="no key or stage 'extract'"):
+        load(tmp_path, GOOD, "extract=tokenlake")
 
 
 def test_a_recipe_is_validated_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
