@@ -37,11 +37,16 @@ def documentation(folder: Path) -> Iterator[Page]:
         share = folder / rule["package"] / "usr" / "share"
         files = {file for each in _alternatives(rule["files"]) for file in share.glob(each)}
         taken = 0
-        for file in sorted(files, key=lambda file: sha256(file.name.encode()).digest()):
+        for file in sorted(files, key=_order):
             page = _read(file, rule) if file.is_file() and not file.is_symlink() else None
             if page and taken < rule["n"]:
                 taken += 1
                 yield page
+
+
+def _order(file: Path) -> tuple[bytes, str]:
+    # Pages in several languages have the same name, and the order of a set is another in each process.
+    return sha256(file.name.encode()).digest(), f"{file}"
 
 
 def mdn(folder: Path, count: int = 100) -> Iterator[Page]:

@@ -158,3 +158,19 @@ def test_the_same_model_is_the_same_file(tmp_path: Path) -> None:
     for name in ("a", "b"):
         MainTextModel(**vars(model)).save(tmp_path / f"{name}.npz")
     assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
+
+
+def test_pages_of_packages_are_read_in_the_same_order_in_each_process(tmp_path: Path) -> None:
+    from main_text.documentation import documentation
+
+    manual = tmp_path / "apache2-doc" / "usr" / "share" / "doc" / "apache2-doc" / "manual"
+    page = f"<body><p>Menu<div id=page-content>{''.join(ENGLISH) * 20}<p class=up>Up</div>"
+    languages = ["de", "en", "es", "fr", "ja", "ko", "tr"]
+    for language in languages:
+        (manual / language).mkdir(parents=True)
+        (manual / language / "a.html").write_text(page)
+    found = list(documentation(tmp_path))
+    assert [each.language for each in found] == languages
+    assert found[0].text is not None
+    assert "Menu" not in found[0].text
+    assert "Up" not in found[0].text
