@@ -164,9 +164,10 @@ def unchanged(site: Site) -> Iterator[None]:
 
 
 @pytest.fixture
-def slow(site: Site) -> Iterator[None]:
-    """Let each split take a while, so that a run is in progress when the API server is lost."""
+def slow(site: Site, request: pytest.FixtureRequest) -> Iterator[None]:
+    """Let each split take some seconds, so that a run is in progress when something happens to it."""
+    seconds = getattr(request, "param", 1.5)
     patch = ("patch", "configmap", "tokenlake-settings", "--type=merge", "--patch")
-    site.lab.kubectl(*patch, '{"data": {"LAB_SECONDS": "1.5"}}')
+    site.lab.kubectl(*patch, f'{{"data": {{"LAB_SECONDS": "{seconds}"}}}}')
     yield
     site.lab.kubectl(*patch, '{"data": {"LAB_SECONDS": null}}')

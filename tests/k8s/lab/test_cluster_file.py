@@ -100,7 +100,10 @@ def test_a_namespace_that_grants_less(
     site.lab.kubectl("delete", "serviceaccount", "stranger")
 
 
-def test_a_driver_is_stopped_with_its_cluster(site: Site, folder: Path, unchanged: None) -> None:
+@pytest.mark.parametrize("slow", [10], indirect=True)
+def test_a_driver_is_stopped_with_its_cluster(
+    site: Site, folder: Path, unchanged: None, slow: None
+) -> None:
     lake = "s3://tokenlake/stopped-driver"
     result = etl("submit", "recipe.yaml", "--lake", lake, "--cluster", "k8s:cluster.yaml")
     assert result.returncode == 0, result.stderr
