@@ -120,7 +120,7 @@ def test_equal_keys_are_shuffled_to_one_partition(client: Client, partitions: in
         dd.from_pandas(frame, npartitions=4), "key", partitions
     )
     assert ranged.npartitions == partitions
-    parts = [ranged.get_partition(k).compute() for k in range(partitions)]
+    parts = client.gather([client.compute(ranged.get_partition(k)) for k in range(partitions)])
     assert sorted(pd.concat(parts)["key"]) == sorted(frame["key"])
     assert all(len(part) for part in parts)
     sets = [set(part["key"]) for part in parts]
