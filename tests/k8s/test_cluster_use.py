@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextvars import copy_context
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -84,18 +85,20 @@ def test_the_last_of_two_runs_deletes_the_cluster(
 ) -> None:
     listeners = Recorder(), Recorder()
     first, second = connect(listeners[0]), connect(listeners[1])
-    first.__enter__()
-    second.__enter__().submit(sum, [1, 2]).result()
+    # Each in a context of its own, as in a process of its own: Dask keeps its default client in the context.
+    context_of = {first: copy_context(), second: copy_context()}
+    context_of[first].run(first.__enter__)
+    context_of[second].run(second.__enter__).submit(sum, [1, 2]).result()
     assert len(uses(api)) == 2
     assert any("is up in namespace tokenlake, in use by" in line for line in listeners[1].lines)
     ends = [(second, listeners[1]), (first, listeners[0])]
     if not creator_is_last:
         ends.reverse()
     (earlier, earlier_listener), (later, later_listener) = ends
-    earlier.__exit__(None, None, None)
+    context_of[earlier].run(earlier.__exit__, None, None, None)
     assert "cluster    tokenlake stays, in use by" in earlier_listener.lines[-1]
     assert len(uses(api)) == 1
-    later.__exit__(None, None, None)
+    context_of[later].run(later.__exit__, None, None, None)
     assert later_listener.lines[-1] == "cluster    tokenlake deleted"
     assert api.names("daskclusters") == []
 

@@ -26,7 +26,7 @@ _Points = npt.NDArray[np.uint32]
 def odd_ratio(text: str) -> float:
     """Return the share of characters outside ASCII that are bad or odd; only the first are examined.
 
-    >>> odd_ratio("Größe"), odd_ratio("Gr\u0413\u00b6\u0413\u009fe")
+    >>> odd_ratio("Größe"), odd_ratio("GrÃ¶ÃŸe")
     (0.0, 0.5)
     """
     found: list[_Points] = []
