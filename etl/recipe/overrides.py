@@ -6,9 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from etl.errors import RecipeError, nearest_names
-from etl.recipe.stage_list import parse_stage
 from etl.settings_files.yaml_file import read_value
-from etl.stages import STAGES
 
 SettingsLike = Sequence[str] | Mapping[str, Any]
 """Settings as ``key=value``, or values by key."""
@@ -38,6 +36,9 @@ def as_settings(settings: SettingsLike) -> list[str]:
 
 def override(data: dict[str, Any], setting: str) -> None:
     """Apply a ``key=value`` setting to a recipe's data; raise RecipeError if it does not fit."""
+    from etl.recipe.stage_list import parse_stage
+    from etl.stages import STAGES
+
     key, sign, text = setting.partition("=")
     if not sign:
         raise RecipeError(
