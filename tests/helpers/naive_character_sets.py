@@ -1,66 +1,33 @@
 """Decode the characters of a page: the plain implementation, which examines one character at a time.
 
-The character set is that of a byte order mark, the HTTP header, the page's own ``meta`` element, or else a
-guess (WHATWG, Encoding and HTML standards; uchardet, by resiliparse 2). Two kinds need no guess: UTF-16 shows
-in the zero bytes of the first tag, and ISO-2022 in its escape sequences, although its bytes are valid UTF-8.
-
-Bytes that cannot be decoded become U+FFFD. So do the C1 control characters of legacy character sets, which
-no text has: they show that the set is the wrong one. Other sets are tried if more than one character in a
-hundred is bad, or any in a legacy set, or if a guess leaves symbols, capitals or two scripts inside words.
+The rules are as in ``etl.sources.formats.character_sets``, whose tables and names of character sets it uses.
 """
 
-import codecs
 import re
 import unicodedata
-from functools import lru_cache
 from itertools import islice
 from typing import Final, NamedTuple
 
-from resiliparse.parse.encoding import detect_encoding, map_encoding_to_html5
+from resiliparse.parse.encoding import detect_encoding
 
-_MAX_BAD_RATIO: Final = (
-    0.01  # chosen here: a few bad bytes are normal in a page, a hundredth is noise
+from etl.sources.formats.character_sets import (
+    _BOMS,
+    _C1,
+    _MAX_BAD_RATIO,
+    _MAX_ODD_RATIO,
+    _OTHERS,
+    _UTF_16,
+    _guessed_encoding,
+    _python_name,
 )
-_MAX_ODD_RATIO: Final = 0.02  # chosen here: of the characters outside ASCII
+
 _SAMPLE: Final = 4096  # characters outside ASCII that are examined
-_BOMS: Final = (
-    (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF16_LE, "utf-16-le"),
-    (codecs.BOM_UTF16_BE, "utf-16-be"),
-)
-# Python's codecs for WHATWG labels whose namesake in Python is a smaller character set.
-_SUPERSETS: Final = {
-    "gbk": "gb18030",
-    "shift_jis": "cp932",
-    "euc_kr": "cp949",
-    "big5": "big5hkscs",
-    "iso8859-11": "cp874",
-    "koi8-r": "koi8-u",
-}
-# Character sets that browsers do not support (any more), by their labels and uchardet's names.
-_NOT_IN_BROWSERS: Final = {
-    **{name: name for name in ("cp437", "cp850", "cp852", "cp855", "cp949", "mac-cyrillic")},
-    "ibm850": "cp850",
-    "ibm852": "cp852",
-    "uhc": "cp949",
-    "x-mac-cyrillic": "mac-cyrillic",
-    "hz-gb-2312": "hz",
-    "iso-2022-kr": "iso2022_kr",
-    "iso2022_kr": "iso2022_kr",
-}
-# What is tried if a guess looks wrong, most likely first.
-_OTHERS: Final = (
-    *("cp1252", "cp1250", "cp1251", "cp1254", "cp1253", "cp1257", "iso8859-15", "iso8859-2"),
-    *("koi8-u", "cp866", "cp850", "cp852", "mac-roman", "mac-latin2", "mac-cyrillic"),
-)
 _IN_WORDS: Final = frozenset("’‘ʼʻ′·•‧‐‑–—…\xad\xb7\u0387\u200b\u200c\u200d")
-_UTF_16: Final = re.compile(rb"(?:[\t-\r -~]\0){4}|((?:\0[\t-\r -~]){4})")
 _OTHER_SCRIPTS: Final = (
     "\u0370",
     "\u06ff",
 )  # Greek to Arabic: letters that do not follow Latin ones in a word
 _EAST_ASIAN: Final = "\u2e80"  # from here on, punctuation needs no spaces
-_C1: Final = re.compile("[\x80-\x9f]")
 _OUTSIDE_ASCII: Final = re.compile(r"[^\x00-\x7f]")
 
 
@@ -120,10 +87,6 @@ def _undeclared_encoding(content: bytes) -> tuple[str, bool]:
     return (guess, True) if _decode_as(content, "utf-8").bad else ("utf-8", False)
 
 
-def _guessed_encoding(content: bytes) -> str:
-    return _python_name(detect_encoding(content, html5_compatible=False)) or "utf-8"
-
-
 def _decode_as(content: bytes, encoding: str) -> Decoded:
     text = content.decode(encoding, "replace")
     if not encoding.startswith("utf"):  # in UTF-8, C1 controls are in the text itself
@@ -164,13 +127,3 @@ def _is_odd(before: str, char: str, after: str) -> bool:
         before.isascii() or after.isascii()
     )
     return is_mixed or (before.islower() and char.isupper())
-
-
-@lru_cache(maxsize=256)
-def _python_name(label: str | None) -> str | None:
-    """Return Python's name for a declared encoding, by WHATWG's table of labels; None if unknown."""
-    if not label:
-        return None
-    label = label.strip().lower()
-    name = map_encoding_to_html5(label, fallback_utf8=False) or _NOT_IN_BROWSERS.get(label)
-    return _SUPERSETS.get(name, name) if name else None

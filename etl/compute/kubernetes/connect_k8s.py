@@ -110,8 +110,7 @@ def _connect(address: str, security: Security) -> Iterator[KubernetesClient]:
             where=address,
             hint="if its certificates have changed, delete the cluster with `etl cluster down FILE`",
         ) from error
-    client.rpc.timeout = (
-        2 * MAX_SECONDS
-    )  # a connection that is made while the link is lost waits for it
+    # A connection that is made while the link is lost waits for the link.
+    client.rpc.timeout = 2 * MAX_SECONDS
     with client:
         yield client

@@ -31,9 +31,7 @@ DASHBOARD_PORT: Final = 8787
 
 _OPERATOR_SECONDS: Final = 20.0  # the operator reacts in two; then it does not run
 _FATAL_SECONDS: Final = 5.0  # a Secret may be created right after the pods that mount it
-_START_SECONDS: Final = (
-    900.0  # a cluster autoscaler adds nodes in minutes, unless none are available
-)
+_START_SECONDS: Final = 900.0  # a cluster autoscaler adds nodes in minutes, unless there are none
 _LOG_LINES: Final = 5
 _ATTEMPTS: Final = 3  # to create or join a cluster that others create and delete
 

@@ -19,9 +19,8 @@ from etl.kernels.html.page import BLOCKS, CONTAINERS, HIDDEN, PREFORMATTED, Page
 from etl.kernels.html.tags import LEVEL, PATH_TAGS, TD, TH
 from etl.kernels.jit import inner
 
-_LEVELS: Final = np.array(
-    [0, 1, 2, 3, 5]
-)  # containers, from the block's own to that of number 5 around it
+# The containers that are described: the block's own, and others around it.
+_LEVELS: Final = np.array([0, 1, 2, 3, 5])
 _SHIFTS: Final = np.array([-3, -2, -1, 1, 2, 3])  # neighbours
 
 _OWN: Final = "len words link stops commas stops_words len_words capitals digits ends signs".split()
@@ -60,9 +59,7 @@ _FIRST_NEIGHBOUR: Final = _FIRST_BEST + len(_BEST)
 _FIRST_NEAR: Final = _FIRST_NEIGHBOUR + len(_NEIGHBOURS)
 
 _GOOD: Final = 80  # characters outside of links from which a block counts as text
-_LONG_ENOUGH: Final = (
-    25  # and those from which it adds to the score of a container, as in Readability
-)
+_LONG_ENOUGH: Final = 25  # from which it adds to the score of a container, as in Readability
 _NEARLY_GOOD: Final = 60
 
 
