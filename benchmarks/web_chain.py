@@ -1,6 +1,6 @@
 """Web archive to tokens: the recipe ``fineweb`` with each extractor, and where the time goes.
 
-    TOKENLAKE_DATA=... python benchmarks/web_chain.py [--copies 4] [--rounds 2]
+    TOKENLAKE_DATA=... python benchmarks/web_chain.py [--copies 8] [--rounds 2]
 
 writes the labelled pages of ``extraction/`` as archives like Common Crawl's, with copies whose words are in
 another order, so that few are duplicates. Two workers run the recipe. The time of a stage is the sum of both,
@@ -68,10 +68,10 @@ def print_table(best: dict[str, Times], pages: int) -> None:
     columns = " | ".join(best)
     print(f"| ms per page | {columns} |\n|---|{'---|' * len(best)}")
     totals = {name: sum(t for s, t in times.items() if s != _WALL) for name, times in best.items()}
-    rows = {stage: [times[stage] for times in best.values()] for stage in best[EXTRACTORS[0]]}
+    rows = {stage: [times[stage] for times in best.values()] for stage in next(iter(best.values()))}
     for stage, found in {"all workers": [*totals.values()], **rows}.items():
         print(f"| {stage} | " + " | ".join(f"{t / pages * 1e3:.3f}" for t in found) + " |")
-    own = totals[EXTRACTORS[0]]
+    own = totals[next(iter(best))]
     print(
         "| ratio of all workers | " + " | ".join(f"{t / own:.1f}" for t in totals.values()) + " |"
     )
@@ -83,8 +83,9 @@ def print_table(best: dict[str, Times], pages: int) -> None:
 def main() -> None:
     """Print the figures as Markdown."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--copies", type=int, default=4)
+    parser.add_argument("--copies", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--extractors", nargs="+", default=EXTRACTORS, choices=EXTRACTORS)
     given = parser.parse_args()
     etl.warm_kernels()
     best: dict[str, Times] = {}
@@ -92,7 +93,7 @@ def main() -> None:
         pages, size = write_archives(Path(folder), given.copies)
         print(f"{pages:,} pages, {size / 1e6:,.0f} MB of HTML, best of {given.rounds} rounds\n")
         for _ in range(given.rounds):
-            for name in EXTRACTORS:
+            for name in given.extractors:
                 found = run(Path(folder), name)
                 best[name] = {s: min(t, best.get(name, found)[s]) for s, t in found.items()}
     print_table(best, pages)
