@@ -6,8 +6,9 @@ them: our keys cannot name the rows of its files.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 
-from etl.delta.commit_history import Commit
+from etl.delta.commit_history import Commit, LogicalFile
 from etl.delta.table import Table
 from etl.errors import MismatchError
 from etl.lake.commit_info import is_ours
@@ -17,12 +18,13 @@ from etl.lake.commit_info import is_ours
 class ForeignChanges:
     """The commits of other programs that changed data, and what they have left changed.
 
-    ``added`` and ``removed`` are the data files by which the table differs from what our commits made.
+    ``added`` and ``removed`` are the data files by which the table differs from what our commits made. A file
+    that was given another deletion vector is in both.
     """
 
     commits: tuple[Commit, ...] = ()
-    added: tuple[str, ...] = ()
-    removed: tuple[str, ...] = ()
+    added: tuple[LogicalFile, ...] = ()
+    removed: tuple[LogicalFile, ...] = ()
 
     @property
     def what(self) -> str:
@@ -53,7 +55,7 @@ def foreign_commits(commits: Iterable[Commit]) -> Iterator[Commit]:
 
 def find_foreign_changes(table: Table) -> ForeignChanges:
     """Return the changes of data by other programs, by one pass over the log."""
-    expected: set[str] = set()
+    expected: set[LogicalFile] = set()
     foreign: list[Commit] = []
     for commit in table.commits():
         if is_ours(commit.info):
@@ -65,16 +67,20 @@ def find_foreign_changes(table: Table) -> ForeignChanges:
             if (
                 "lost" in commit.info
             ):  # entries before it are missing: it states what the table holds
-                stated = Table.open(table.url, commit.version)
-                expected = {file["path"] for file in stated.files("path")}
+                expected = live_files(Table.open(table.url, commit.version))
         elif commit.add or commit.remove:
             foreign.append(commit)
-    live = {file["path"] for file in table.files("path")}
+    live = live_files(table)
     return ForeignChanges(
         commits=tuple(foreign),
-        added=tuple(sorted(live - expected)),
-        removed=tuple(sorted(expected - live)),
+        added=tuple(sorted(live - expected, key=attrgetter("path"))),
+        removed=tuple(sorted(expected - live, key=attrgetter("path"))),
     )
+
+
+def live_files(table: Table) -> set[LogicalFile]:
+    """Return the live data files of a table with their deletion vectors."""
+    return {LogicalFile(f["path"], f["vector"]) for f in table.files("path", "vector", by=())}
 
 
 def _replaces_all(commit: Commit) -> bool:

@@ -23,7 +23,8 @@ these kinds of ``txn``:
 - ``first_arrival``       in ``duplicates``, the arrival that all earlier ones count as
 - ``merged:<key>``        the data file that holds a unit's rows after compaction: the first 63 bits of
                           the file's own key
-- ``live_files``          a hash of the set of live data files, which commits of other programs do not update
+- ``live_files``          a hash of the set of live data files with their deletion vectors, which commits of
+                          other programs do not update
 
 A ledger is opened for one epoch. Whenever it reads the log again, it checks that the epoch is the same and
 that only Tokenlake has changed data; a commit succeeds only on the state that was checked last. The rules,
@@ -45,7 +46,12 @@ from etl.delta.table import Table
 from etl.errors import ConflictError, MismatchError
 from etl.lake.commit_info import find_record, read_record, to_commit_info
 from etl.lake.copied_inputs import tell_copies
-from etl.lake.foreign_changes import ForeignChanges, find_foreign_changes, foreign_commits
+from etl.lake.foreign_changes import (
+    ForeignChanges,
+    find_foreign_changes,
+    foreign_commits,
+    live_files,
+)
 from etl.lake.input_log import InputLog, digest, int63
 from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.open_table import find_table
@@ -53,7 +59,7 @@ from etl.parquet.data_file import DataFile
 from etl.parquet.layout import Layout
 
 _MAX_ATTEMPTS = 50  # each failure means that another writer's commit succeeded
-_HASHES = 1 << 63  # of a set of paths; Delta's versions are signed
+_HASHES = 1 << 63  # of a set of files; Delta's versions are signed
 
 _Committed = TypeVar("_Committed")
 
@@ -148,8 +154,7 @@ class Ledger:
         self.table, self._transactions = table, table.transactions()
         self.generation, self.lake_epoch = _epoch(self._transactions)
         if table.is_remains:
-            paths = (file["path"] for file in table.files("path", by=()))
-            self._transactions.update({"live_files": _hash_paths(paths)})
+            self._transactions.update({"live_files": _hash_live(table)})
 
     @property
     def is_other_recipe(self) -> bool:
@@ -200,12 +205,11 @@ class Ledger:
     def foreign_changes(self) -> ForeignChanges | None:
         """Return the changes of data by other programs; None if there are none.
 
-        Cost: a hash of each live path, and a pass over the log if there are changes.
+        Cost: a hash of each live file, and a pass over the log if there are changes.
         """
         if self.table is None:
             return None
-        paths = (file["path"] for file in self.table.files("path", by=()))
-        if _hash_paths(paths) == (self._transactions.get("live_files") or 0):
+        if _hash_live(self.table) == (self._transactions.get("live_files") or 0):
             return None
         return find_foreign_changes(self.table)
 
@@ -308,9 +312,9 @@ class Ledger:
         # ``_commit`` would continue the sum that foreign commits have made wrong: sum up the files
         # instead that the table has after this commit.
         if drop.is_undo and self.table is not None:
-            live = {file["path"] for file in self.table.files("path")}.difference(drop.paths)
-            live.update(file.path for entry in drop.add for file in entry.data_files)
-            transactions["live_files"] = _hash_paths(live)
+            kept = {f.path: f.vector for f in live_files(self.table) if f.path not in drop.paths}
+            kept |= {file.path: file.vector for entry in drop.add for file in entry.data_files}
+            transactions["live_files"] = _hash_files(kept.items())
         # 0 is not the fingerprint of any recipe, and the sum of no files.
         if drop.is_void:
             transactions |= {"recipe": 0, "live_files": 0}
@@ -376,7 +380,8 @@ class Ledger:
             live = self._transactions.get("live_files") or 0
             # A sum of hashes follows each commit in time proportional to the commit, and shows later
             # whether other programs have added or removed files (``foreign_changes``).
-            live += _hash_paths(file.path for file in add) - _hash_paths(remove)
+            live += _hash_files((file.path, file.vector) for file in add)
+            live -= _hash_files(self.table.vectors(remove).items())
             transactions = {**transactions, "live_files": live % _HASHES}
         self.table = self.table.commit(
             add,
@@ -421,9 +426,15 @@ def _epoch(transactions: SetTransactions) -> tuple[int, int]:
     return transactions.get("generation") or 1, transactions.get("epoch") or 0
 
 
-def _hash_paths(paths: Iterable[str]) -> int:
-    """Return a hash of a set of paths: a sum, from which paths can be subtracted again."""
-    hashes = (hashlib.blake2b(path.encode(), digest_size=8).digest() for path in paths)
+def _hash_live(table: Table) -> int:
+    files = table.files("path", "vector", by=())
+    return _hash_files((file["path"], file["vector"]) for file in files)
+
+
+def _hash_files(files: Iterable[tuple[str, str | None]]) -> int:
+    """Return a hash of a set of paths with deletion vectors: a sum, from which files can be subtracted."""
+    names = (path if vector is None else f"{path}\0{vector}" for path, vector in files)
+    hashes = (hashlib.blake2b(name.encode(), digest_size=8).digest() for name in names)
     return sum(int.from_bytes(each) for each in hashes) % _HASHES
 
 

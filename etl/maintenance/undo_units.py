@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 from etl import schemas, storage
 from etl.audit.verify.verify import Problem
 from etl.delta.added_files import read_added_files
+from etl.delta.commit_history import LogicalFile
 from etl.delta.table import Table
 from etl.errors import TableError
 from etl.lake import releases
@@ -78,8 +79,9 @@ class _TableUndo:
         # The view is the table without foreign changes. Units to undo and files to remove are chosen in
         # it, since a file that another program has removed may be damaged, too.
         removed = {file.path: file for file in read_added_files(table.url, changes.removed)}
-        view = table.preview(list(removed.values()), remove=changes.added)
-        return cls(ledger, view, added=frozenset(changes.added), removed=removed)
+        added = frozenset(file.path for file in changes.added)
+        view = table.preview(list(removed.values()), remove=added)
+        return cls(ledger, view, added=added, removed=removed)
 
     @property
     def has_any(self) -> bool:
@@ -99,13 +101,20 @@ class _TableUndo:
         return list(self.table.data_files().to_pylist())
 
     def missing(self) -> Iterator[str]:
-        """Yield the data files that another program has removed and a vacuum has deleted."""
-        with ThreadPoolExecutor(_THREADS) as pool:
-            uris = [storage.join(self.table.url, path) for path in self.removed]
-            sizes = pool.map(storage.file_size, uris)
-            yield from (
-                path for path, size in zip(self.removed, sizes, strict=True) if size is None
+        """Yield the data files that another program has removed and that cannot be added again.
+
+        A vacuum has deleted them, or the files with their deletion vectors.
+        """
+
+        def is_missing(file: DataFile) -> bool:
+            paths = LogicalFile(file.path, file.vector).stored_paths
+            return any(
+                storage.file_size(storage.join(self.table.url, path)) is None for path in paths
             )
+
+        with ThreadPoolExecutor(_THREADS) as pool:
+            missing = pool.map(is_missing, self.removed.values())
+            yield from (path for path, gone in zip(self.removed, missing, strict=True) if gone)
 
 
 class Undo:
