@@ -261,7 +261,7 @@ class Ledger:
             self._commit(data_files, transactions, describe(todo, self.generation))
             return todo
 
-        return self._repeat(commit_rest) if retry else commit_rest()
+        return _repeat(self, commit_rest) if retry else commit_rest()
 
     def _is_committed(self, entry: LedgerEntry) -> bool:
         split = entry.split
@@ -334,6 +334,26 @@ class Ledger:
         )
         self.generation, self.lake_epoch = generation, lake_epoch
 
+    def strike(
+        self,
+        positions: Mapping[str, Iterable[int]],
+        describe: Describe,
+        *,
+        add: Sequence[LedgerEntry] = (),
+    ) -> None:
+        """Commit which rows of some data files are struck from now on, and more data files, in one step.
+
+        ``positions`` has all struck rows of a file by path, as ``find_difference`` returns them. Raises
+        ConflictError if any commit came since the ledger was opened or refreshed: what to strike must be
+        determined again.
+        """
+        assert self.table is not None
+        added = [file for entry in add for file in entry.data_files]
+        check_written(self.url, added)
+        transactions = {entry.key: entry.arrival or self.open_arrival for entry in add}
+        files = [*self.table.strike(positions), *added]
+        self._commit(files, transactions, describe(add, self.generation), remove=[*positions])
+
     def rewrite(self, rewrites: Sequence[Rewrite], describe: Describe) -> list[Rewrite]:
         """Commit rewrites in one step, and return those that were committed.
 
@@ -362,7 +382,7 @@ class Ledger:
             )
             return todo
 
-        return self._repeat(commit_rest)
+        return _repeat(self, commit_rest)
 
     def _commit(
         self,
@@ -393,19 +413,20 @@ class Ledger:
         )
         self._transactions.update(transactions)
 
-    def _repeat(self, commit_rest: Callable[[], list[_Committed]]) -> list[_Committed]:
-        """Return what a commit adds; after a conflict, wait, and commit on the newest version."""
-        for attempt in range(_MAX_ATTEMPTS):
-            try:
-                return commit_rest()
-            except ConflictError:
-                time.sleep(min(0.01 * 2**attempt, 1.0))  # longer after each failed attempt
-                self.refresh()
-        raise ConflictError(
-            f"{_MAX_ATTEMPTS} commits in a row conflicted with those of other writers",
-            where=self.url,
-            hint="run again when fewer jobs write to this table",
-        )
+
+def _repeat(ledger: Ledger, commit_rest: Callable[[], list[_Committed]]) -> list[_Committed]:
+    """Return what a commit adds; after a conflict, wait, and commit on the newest version."""
+    for attempt in range(_MAX_ATTEMPTS):
+        try:
+            return commit_rest()
+        except ConflictError:
+            time.sleep(min(0.01 * 2**attempt, 1.0))  # longer after each failed attempt
+            ledger.refresh()
+    raise ConflictError(
+        f"{_MAX_ATTEMPTS} commits in a row conflicted with those of other writers",
+        where=ledger.url,
+        hint="run again when fewer jobs write to this table",
+    )
 
 
 def find_ledger(table: Table) -> Ledger | None:
