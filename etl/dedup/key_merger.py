@@ -26,7 +26,8 @@ from etl.compute.dask_tasks import map_unordered, to_tokenlake_error
 from etl.dedup.key_lookup import EMPTY_KEYS
 from etl.delta.commit_history import LogicalFile
 from etl.lake.keys_table import KINDS, KeyFile, list_key_files
-from etl.lake.ledger import Describe, Ledger, Rewrite, RewrittenFile, key_of
+from etl.lake.ledger import Describe, Ledger, key_of
+from etl.lake.ledger_entry import Rewrite, RewrittenFile
 from etl.lake.merge_files import FileGroup, rewrite_of
 from etl.lake.table_specs import KEYS
 from etl.parquet.data_file import DataFile, DataFileWriter

@@ -32,15 +32,13 @@ and why they keep overlapping runs from harm, are in docs/explanation/exactly-on
 """
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import pyarrow as pa
 
 from etl import schemas
 from etl.delta.commit import check_written
-from etl.delta.commit_history import LogicalFile
 from etl.delta.set_transactions import SetTransactions
 from etl.delta.table import Table
 from etl.errors import ConflictError, MismatchError
@@ -56,7 +54,7 @@ from etl.lake.foreign_changes import (
     live_files,
 )
 from etl.lake.input_log import InputLog, digest, int63
-from etl.lake.ledger_entry import LedgerEntry
+from etl.lake.ledger_entry import Drop, LedgerEntry, Rewrite
 from etl.lake.open_table import find_table
 from etl.parquet.data_file import DataFile
 from etl.parquet.layout import Layout
@@ -64,38 +62,6 @@ from etl.parquet.layout import Layout
 _MAX_ATTEMPTS = 50  # each failure means that another writer's commit succeeded
 
 _Committed = TypeVar("_Committed")
-
-
-@dataclass(frozen=True)
-class RewrittenFile:
-    """New data files that take over rows of other files, with the units of work of these rows if known."""
-
-    key: str
-    data_files: Sequence[DataFile]
-    units: Sequence[str] = ()
-
-
-@dataclass(frozen=True)
-class Rewrite:
-    """A replacement of data files by others with the same live rows."""
-
-    remove: Sequence[LogicalFile]
-    parts: Sequence[RewrittenFile]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Drop:
-    """What a table loses when an epoch starts; by default nothing."""
-
-    paths: Collection[str] = ()  # data files to remove
-    keys: Collection[str] = ()  # units of work that must be done again
-    files: Collection[str] = ()  # addresses of input files that are no longer known
-    add: Sequence[LedgerEntry] = ()  # data files with rows that stay
-    rebuild: tuple[pa.Schema, Layout] | None = None  # drop all rows: a new generation
-    first_arrival: int | None = None  # of a rebuilt table: all earlier arrivals count as this one
-    open_arrival: int = 1  # at least, of the units that are committed next
-    is_void: bool = False  # whether the table belongs to no recipe any more, with all files removed
-    is_undo: bool = False  # whether it undoes changes by other programs
 
 
 Describe = Callable[[Sequence[LedgerEntry], int], schemas.Lineage | None]

@@ -12,7 +12,8 @@ import pyarrow as pa
 from etl.delta.commit_history import LogicalFile
 from etl.delta.live_rows import read_live_row_groups
 from etl.errors import TableError
-from etl.lake.ledger import Ledger, Rewrite, RewrittenFile
+from etl.lake.ledger import Ledger
+from etl.lake.ledger_entry import Rewrite, RewrittenFile
 from etl.lake.table_specs import ARCHIVED_TOKENS, TOKENS
 from etl.parquet.data_file import DataFile, DataFileWriter
 from etl.parquet.data_file_reader import fill_columns, open_data_file

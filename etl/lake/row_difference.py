@@ -1,6 +1,6 @@
 """Bring a table to the rows that it should have, by strikes: a row is struck, or lives again.
 
-Nothing is remembered of an interrupted change: whoever comes next finds the difference between the rows that
+Nothing is remembered of an interrupted change: the next call finds the difference between the rows that
 a table should have and the rows that live in it, and commits that. So the same call may follow a change, a
 removal or a repair, in any order, and after a kill between the commits of two tables.
 """
@@ -14,15 +14,15 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from etl.delta.deletion_vectors import read_struck
 from etl.delta.roaring import Positions
 from etl.delta.table import Table
-from etl.delta.vectors import read_struck
 from etl.parquet.data_file_reader import read_columns
 
 _FILES_PER_BATCH = 4096  # as Python objects, about a kilobyte each
 
 _PLACE: Final = {"#file": pl.Int64, "#position": pl.Int64, "#is_live": pl.Boolean}
-"""Columns beside those of the table: which row of which data file a row is, and whether it is not struck."""
+"""Further columns: which row of which data file a row is, and whether it lives."""
 
 
 @dataclass(frozen=True)

@@ -31,8 +31,8 @@ from etl.lake import releases
 from etl.lake.input_locations import find_input
 from etl.lake.jobs import Job
 from etl.lake.lake_epochs import all_ledgers, drop_all, start_lake_epoch
-from etl.lake.ledger import Drop, Ledger, find_ledger, key_of
-from etl.lake.ledger_entry import LedgerEntry
+from etl.lake.ledger import Ledger, find_ledger, key_of
+from etl.lake.ledger_entry import Drop, LedgerEntry
 from etl.lake.lineage_record import Change, num_files
 from etl.lake.table_specs import DUPLICATES, SPECS, open_tables
 from etl.lake.table_versions import live_inputs, read_versions

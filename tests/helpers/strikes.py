@@ -6,8 +6,8 @@ from dataclasses import replace
 from etl import storage
 from etl.delta.deletion_vectors import FOLDER, path_of
 from etl.delta.table import Table
-from etl.lake.ledger import Drop, key_of, open_ledger
-from etl.lake.ledger_entry import LedgerEntry
+from etl.lake.ledger import key_of, open_ledger
+from etl.lake.ledger_entry import Drop, LedgerEntry
 from etl.parquet.data_file import DataFile
 from tests.helpers.paths import at, move
 

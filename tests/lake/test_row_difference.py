@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from upath import UPath
 
-from etl.delta.vectors import read_struck
+from etl.delta.deletion_vectors import read_struck
 from etl.errors import ConflictError
 from etl.lake.ledger import Ledger
 from etl.lake.ledger_entry import LedgerEntry
