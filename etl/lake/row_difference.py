@@ -15,9 +15,8 @@ import polars as pl
 import pyarrow as pa
 
 from etl.delta.deletion_vectors import read_struck
-from etl.delta.roaring import Positions
 from etl.delta.table import Table
-from etl.parquet.data_file_reader import read_columns
+from etl.parquet.data_file_reader import Positions, read_columns
 
 _FILES_PER_BATCH = 4096  # as Python objects, about a kilobyte each
 
