@@ -64,7 +64,7 @@ def find_candidate_files(files: pa.Table, wanted: Wanted) -> list[dict[str, Any]
             inside = pl.lit(value).is_between(pl.col(f"min.{name}"), pl.col(f"max.{name}"))
             may_match.append(inside.fill_null(True))  # null: no statistics
         if f"null_count.{name}" in files.column_names:
-            empty = pl.col(f"null_count.{name}") == pl.col("rows")
+            empty = pl.col(f"null_count.{name}") == pl.col("physical_rows")
             may_match.append(~empty.fill_null(False))
     return pl.DataFrame(files).filter(may_match).to_dicts()
 

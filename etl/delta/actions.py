@@ -1,7 +1,6 @@
 """Arrow layouts of the actions of a Delta log, and action reconciliation."""
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -13,6 +12,18 @@ import pyarrow.json
 STRING_MAP = pa.map_(pa.string(), pa.string())
 
 
+VECTOR: Final = pa.struct(
+    {
+        "storageType": pa.string(),
+        "pathOrInlineDv": pa.string(),
+        "offset": pa.int32(),
+        "sizeInBytes": pa.int32(),
+        "cardinality": pa.int64(),
+    }
+)
+"""The descriptor of a deletion vector (``etl.delta.deletion_vectors``)."""
+
+
 ADD: Final = pa.struct(
     {
         "path": pa.string(),
@@ -21,15 +32,21 @@ ADD: Final = pa.struct(
         "modificationTime": pa.int64(),
         "dataChange": pa.bool_(),
         "stats": pa.string(),
+        "deletionVector": VECTOR,
     }
 )
-"""An ``add`` action: a live data file."""
+"""An ``add`` action: a live data file, of which a deletion vector may strike rows."""
 
 
 REMOVE: Final = pa.struct(
-    {"path": pa.string(), "deletionTimestamp": pa.int64(), "dataChange": pa.bool_()}
+    {
+        "path": pa.string(),
+        "deletionTimestamp": pa.int64(),
+        "dataChange": pa.bool_(),
+        "deletionVector": VECTOR,
+    }
 )
-"""A ``remove`` action: the tombstone of a data file."""
+"""A ``remove`` action: the tombstone of a data file with its deletion vector."""
 
 
 TXN: Final = pa.struct({"appId": pa.string(), "version": pa.int64()})
@@ -51,30 +68,62 @@ def parse_actions(content: bytes, partition: Sequence[str]) -> pa.Table:
     return pa.Table.from_arrays(list(columns.values()), list(columns))
 
 
-def has_deletion_vectors(content: bytes) -> bool:
-    """Return whether an add action of a log entry has a deletion vector.
+def reconcile(
+    actions: Sequence[pa.Table], *, by_path: bool = False
+) -> Mapping[str, pa.StructArray]:
+    """Return the last action of each data file and of each application transaction.
 
-    >>> has_deletion_vectors(b'{"add":{"path":"a","deletionVector":{"storageType":"u"}}}')
-    True
+    A file is another one with another deletion vector, unless ``by_path``. Of live files with one path, the
+    last one counts.
     """
-    if b"deletionVector" not in content:
-        return False
-    adds = (json.loads(line).get("add") for line in content.splitlines())
-    return any(add is not None and add.get("deletionVector") is not None for add in adds)
-
-
-def reconcile(actions: Sequence[pa.Table]) -> Mapping[str, pa.StructArray]:
-    """Return the last action of each data file and of each application transaction."""
     if not actions:
         return {kind: pa.nulls(0, layout) for kind, layout in LAYOUTS.items()}
     table = pa.concat_tables(actions)
     add, remove, txn = (table[kind].combine_chunks() for kind in LAYOUTS)
-    last = _last_indices(pc.coalesce(pc.struct_field(add, "path"), pc.struct_field(remove, "path")))
+    last = _last_indices(pc.coalesce(*(file_keys(each, by_path=by_path) for each in (add, remove))))
+    live, removed = add.take(last).drop_null(), remove.take(last).drop_null()
     return {
-        "add": add.take(last).drop_null(),
-        "remove": remove.take(last).drop_null(),
+        "add": live.take(_last_indices(live.field("path"))),
+        "remove": removed,
         "txn": txn.take(_last_indices(pc.struct_field(txn, "appId"))),
     }
+
+
+def file_keys(actions: pa.StructArray, *, by_path: bool = False) -> pa.StringArray:
+    """Return the identity of the data file of each add or remove action: its path and its vector's id.
+
+    If a log has lost the entry that gave a file its last vector, a later ``remove`` names a file that the log
+    does not have: there, ``by_path``, the file goes nevertheless.
+    """
+    paths, vectors = (pc.struct_field(actions, name) for name in ("path", "deletionVector"))
+    if by_path or vectors.null_count == len(vectors):
+        return paths
+    kinds, names, offsets = (
+        pc.struct_field(vectors, name).cast(pa.string())
+        for name in ("storageType", "pathOrInlineDv", "offset")
+    )
+    offsets = pc.coalesce(_join("@", offsets), string_scalar(""))
+    return pc.coalesce(_join(paths, "\0", kinds, names, offsets), paths)
+
+
+def vector_strings(vectors: pa.StructArray) -> pa.StringArray:
+    """Return descriptors of deletion vectors as canonical JSON; null for a null."""
+    if vectors.null_count == len(vectors):
+        return pa.nulls(len(vectors), pa.string())
+    fields = {f.name: pc.struct_field(vectors, f.name).cast(pa.string()) for f in VECTOR}
+    name = fields["pathOrInlineDv"]
+    for char in ("\\", '"'):
+        name = pc.replace_substring(name, char, f"\\{char}")
+    offset = pc.coalesce(_join(',"offset":', fields["offset"]), string_scalar(""))
+    size = _join('"sizeInBytes":', fields["sizeInBytes"])
+    start = _join('{"storageType":"', fields["storageType"], '","pathOrInlineDv":"', name, '"')
+    return _join(start, offset, ",", size, ',"cardinality":', fields["cardinality"], "}")
+
+
+def _join(*parts: pa.StringArray | str) -> pa.StringArray:
+    """Concatenate strings element by element; null where one is null."""
+    scalars = (string_scalar(part) if isinstance(part, str) else part for part in parts)
+    return pc.binary_join_element_wise(*scalars, string_scalar(""))
 
 
 def as_actions(reconciled: Mapping[str, pa.StructArray]) -> list[pa.Table]:
@@ -86,6 +135,13 @@ def as_actions(reconciled: Mapping[str, pa.StructArray]) -> list[pa.Table]:
         )
         for kind, rows in reconciled.items()
     ]
+
+
+def at_paths(adds: pa.StructArray, paths: Collection[str]) -> Iterator[dict[str, Any]]:
+    """Yield the add actions of the files at some paths as Python objects."""
+    wanted = pc.is_in(adds.field("path"), pa.array(sorted(paths), pa.string()))
+    for add in adds.filter(wanted):
+        yield add.as_py(maps_as_pydicts="strict")
 
 
 def _last_indices(names: pa.Array) -> pa.Array:

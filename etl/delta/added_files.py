@@ -1,15 +1,14 @@
-"""Find the data files at some paths in the log entries that first added them, or in checkpoints."""
+"""Find data files in the log entries that first added them, or in checkpoints."""
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from etl import storage
-from etl.delta.actions import ADD
+from etl.delta.actions import ADD, at_paths
 from etl.delta.checkpoint import read_actions
+from etl.delta.commit_history import LogicalFile
+from etl.delta.deletion_vectors import to_json
 from etl.delta.log_segment import (
     find_checkpoints,
     list_log_files,
@@ -21,34 +20,53 @@ from etl.delta.log_segment import (
 from etl.parquet.data_file import DataFile
 
 
-def read_added_files(url: str, paths: Collection[str]) -> list[DataFile]:
-    """Return the data files at some paths as they were first added, in the order of the log.
+def read_added_files(url: str, files: Collection[LogicalFile]) -> list[DataFile]:
+    """Return data files with their deletion vectors as they were first added, in the order of the log.
 
-    Paths of lost entries come last, from checkpoints. Paths that are in neither are left out. Raises
+    Files of lost entries come last, from checkpoints. Files that are in neither are left out. Raises
     TableError if a file of the log is damaged.
     """
-    remaining = set(paths)
+    remaining = set(files)
     log = list_log_files(url)
     names = [name for name in log if version_of_commit_file(name) >= 0]
     found: list[DataFile] = []
+
+    def take(add: Mapping[str, Any]) -> None:
+        file = data_file(add)
+        if (logical := LogicalFile(file.path, file.vector)) in remaining:
+            remaining.remove(logical)
+            found.append(file)
+
+    paths = {file.path for file in files}
     for name, content in zip(names, read_commit_files(url, names), strict=True):
         with raise_if_damaged(url, name):
             for line in content.splitlines() if remaining else ():
                 add = json.loads(line).get("add") or {}
-                if add.get("path") in remaining:
-                    remaining.remove(add["path"])
-                    found.append(_data_file(add))
+                if add.get("path") in paths:
+                    take(add)
     for parts in find_checkpoints(log).values():
         uris = [storage.join(log_folder(url), name) for name in parts]
         for batch in read_actions(uris, "add", ADD) if remaining else ():
-            wanted = pc.is_in(batch.field("path"), pa.array(sorted(remaining), pa.string()))
-            for add in batch.filter(wanted):
-                found.append(_data_file(add.as_py(maps_as_pydicts="strict")))
-                remaining.remove(found[-1].path)
+            for add in at_paths(batch, {file.path for file in remaining}):
+                take(add)
     return found
 
 
-def _data_file(add: dict[str, Any]) -> DataFile:
-    statistics = add.get("stats") or ""
+def is_stored(url: str, file: DataFile) -> bool:
+    """Return whether a data file of a table exists, and the file with its deletion vector."""
+    paths = LogicalFile(file.path, file.vector).stored_paths
+    return all(storage.file_size(storage.join(url, path)) is not None for path in paths)
+
+
+def data_file(add: Mapping[str, Any]) -> DataFile:
+    """Return the data file of an add action."""
+    statistics, vector = add.get("stats") or "", add.get("deletionVector")
     rows = int(json.loads(statistics or "{}").get("numRecords", 0))
-    return DataFile(add["path"], int(add["size"]), rows, add["partitionValues"], statistics)
+    return DataFile(
+        add["path"],
+        int(add["size"]),
+        rows,
+        add["partitionValues"],
+        statistics,
+        None if vector is None else to_json(vector),
+    )

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
 from etl import storage
-from etl.delta.actions import ADD, REMOVE, STRING_MAP, TXN
+from etl.delta.actions import ADD, REMOVE, STRING_MAP, TXN, file_keys
 from etl.delta.log_segment import LogSegment
 from etl.delta.protocol import tombstone_retention_ms
 from etl.errors import DamagedLogError, error_line
@@ -54,9 +54,7 @@ _SCHEMA = pa.schema(
 
 _VERSION = b"version"  # key of the file's own metadata
 
-_VECTOR_KIND = ("add", "deletionVector", "storageType")  # a required field of deletion vectors
-
-_KEY_FIELDS = {"add": "path", "remove": "path", "txn": "appId"}  # of reconciliation
+_KINDS = ("add", "remove", "txn")  # that are reconciled
 
 
 def is_due(head: LogSegment) -> bool:
@@ -79,18 +77,29 @@ def read_actions(
 
 
 def unchanged_actions(
-    parts: Iterable[str], kind: str, changes: Mapping[str, pa.StructArray]
+    parts: Iterable[str],
+    kind: str,
+    changes: Mapping[str, pa.StructArray],
+    *,
+    by_path: bool = False,
 ) -> Iterator[pa.StructArray]:
     """Yield the actions of one kind in the files of a checkpoint that no later action supersedes.
 
-    ``changes`` has the reconciled actions since the checkpoint: ``add``, ``remove`` and ``txn``.
+    ``changes`` has the reconciled actions since the checkpoint: ``add``, ``remove`` and ``txn``. ``by_path``
+    is as in ``reconcile``.
     """
-    key = _KEY_FIELDS[kind]
-    # An ``add`` is superseded by a ``remove`` of its path as well as by another ``add``.
-    kinds = [other for other in _KEY_FIELDS if _KEY_FIELDS[other] == key]
-    changed = pa.concat_arrays([changes[other].field(key) for other in kinds])
+
+    def keys(actions: pa.StructArray) -> pa.StringArray:
+        return actions.field("appId") if kind == "txn" else file_keys(actions, by_path=by_path)
+
+    kinds = ("txn",) if kind == "txn" else ("add", "remove")
+    changed = pa.concat_arrays([keys(changes[each]) for each in kinds])
     for old in read_actions(parts, kind, _SCHEMA.field(kind).type):
-        yield old.filter(pc.invert(pc.is_in(old.field(key), changed)))
+        superseded = pc.is_in(keys(old), changed)
+        if kind == "add":  # also by the same file with another deletion vector
+            is_added = pc.is_in(old.field("path"), changes["add"].field("path"))
+            superseded = pc.or_(superseded, is_added)
+        yield old.filter(pc.invert(superseded))
 
 
 def read_single_action(parts: Iterable[str], kind: str) -> dict[str, Any] | None:
@@ -144,34 +153,24 @@ def _find_refusal(uri: str, version: int) -> str | None:
     return None
 
 
-def has_deletion_vectors(parts: Iterable[str]) -> bool:
-    """Return whether an add action in the files of a checkpoint has a deletion vector."""
-    for uri in parts:
-        for batch in _batches(uri, [".".join(_VECTOR_KIND)], _BATCH_ROWS):
-            if batch.num_columns:  # most writers omit the column
-                kinds = pc.struct_field(batch[0], _VECTOR_KIND[1:])
-                if kinds.null_count < len(kinds):
-                    return True
-    return False
-
-
 def write_checkpoint(
     log: str,
     version: int,
     *,
     before: Sequence[str],
-    protocol: Mapping[str, Any],
-    metadata: Mapping[str, Any],
+    state: Mapping[str, Mapping[str, Any]],
     changes: Mapping[str, pa.StructArray],
+    by_path: bool = False,
 ) -> None:
     """Write the checkpoint of a version to the folder of a log, and point ``_last_checkpoint`` to it.
 
-    ``before`` lists the files of an older checkpoint; ``changes`` has the reconciled actions since then:
-    ``add``, ``remove`` and ``txn``. Tombstones older than the table's retention are left out. Raises
-    WriteError if the log is not writable, TableError if the retention is not an interval.
+    ``before`` lists the files of an older checkpoint; ``state`` has the ``protocol`` and the ``metaData``;
+    ``changes`` has the reconciled actions since then: ``add``, ``remove`` and ``txn``. ``by_path`` is as in
+    ``reconcile``. Tombstones older than the table's retention are left out. Raises WriteError if the log is
+    not writable, TableError if the retention is not an interval.
     """
     uri = storage.join(log, f"{version:020}.checkpoint.parquet")
-    retention_ms = tombstone_retention_ms(log, metadata)
+    retention_ms = tombstone_retention_ms(log, state["metaData"])
     num_actions = num_files = 0
     with (
         storage.convert_write_errors(uri),
@@ -188,12 +187,12 @@ def write_checkpoint(
             num_files += count if kind == "add" else 0
 
         writer.add_key_value_metadata({_VERSION.decode(): str(version)})
-        put("protocol", pa.array([protocol], _PROTOCOL))
-        put("metaData", pa.array([metadata], _METADATA))
-        for kind in _KEY_FIELDS:
+        put("protocol", pa.array([state["protocol"]], _PROTOCOL))
+        put("metaData", pa.array([state["metaData"]], _METADATA))
+        for kind in _KINDS:
             # Old actions are copied in batches: memory depends on the entries since the last checkpoint,
             # not on the table.
-            for old in unchanged_actions(before, kind, changes):
+            for old in unchanged_actions(before, kind, changes, by_path=by_path):
                 put(kind, _unexpired(old, retention_ms) if kind == "remove" else old)
             put(kind, changes[kind])
     # Last, since readers trust the pointer: without it, they find the checkpoint by listing the log.
@@ -226,9 +225,13 @@ def _conform(structs: pa.StructArray, layout: pa.StructType) -> pa.StructArray:
         return structs
     existing = {field.name for field in structs.type}
     fields = [
-        pc.struct_field(structs, field.name).cast(field.type)
+        _conform_field(pc.struct_field(structs, field.name), field.type)
         if field.name in existing
         else pa.nulls(len(structs), field.type)
         for field in layout
     ]
     return pa.StructArray.from_arrays(fields, fields=list(layout), mask=structs.is_null())
+
+
+def _conform_field(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    return _conform(values, kind) if pa.types.is_struct(kind) else values.cast(kind)

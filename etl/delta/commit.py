@@ -4,6 +4,7 @@ A commit creates the next log entry only if that does not exist, and so it succe
 commit since the table was opened. Its cost depends on what it adds and removes, not on the size of the table.
 """
 
+import json
 import re
 import time
 import uuid
@@ -17,6 +18,7 @@ import pyarrow as pa
 from etl import storage
 from etl.delta.entry_checksum import digest, seal
 from etl.delta.log_segment import LogSegment, commit_file_name, log_folder
+from etl.delta.protocol import with_vectors
 from etl.errors import ConflictError, StorageError, TableError
 from etl.parquet.data_file import DataFile
 from etl.parquet.layout import Layout
@@ -82,13 +84,17 @@ def creation_metadata(name: str, schema: pa.Schema, layout: Layout) -> dict[str,
 def commit_actions(
     add: Iterable[DataFile],
     *,
-    remove: Iterable[str],
+    remove: Mapping[str, str | None],
     transactions: Mapping[str, int],
     commit_info: Mapping[str, Any],
     state: Mapping[str, Mapping[str, Any]],
     data_change: bool = True,
 ) -> Iterator[dict[str, Any]]:
-    """Yield the actions of a commit; ``state`` has the ``protocol`` and ``metaData`` that it states."""
+    """Yield the actions of a commit; ``state`` has the ``protocol`` and ``metaData`` that it states.
+
+    ``remove`` has the deletion vectors of the files to remove by path. A file may be added again with another
+    one: some readers go through an entry line by line, so it is removed first.
+    """
     now = int(time.time() * 1000)
     info = {
         "timestamp": now,
@@ -100,8 +106,9 @@ def commit_actions(
     yield {"commitInfo": info}
     yield from ({kind: action} for kind, action in state.items())
     yield from _txn_actions(transactions)
-    for path in remove:
-        yield {"remove": {"path": path, "deletionTimestamp": now, "dataChange": data_change}}
+    for path, vector in remove.items():
+        removed = {"path": path, "deletionTimestamp": now, "dataChange": data_change}
+        yield {"remove": {**removed, **_vector_field(vector)}}
     for file in add:
         yield {"add": {**_file_fields(file), "modificationTime": now, "dataChange": data_change}}
 
@@ -140,6 +147,21 @@ def metadata_fields(schema: pa.Schema, layout: Layout) -> dict[str, Any]:
     }
 
 
+def next_state(
+    state: Mapping[str, Mapping[str, Any]],
+    add: Iterable[DataFile],
+    overwrite: tuple[pa.Schema, Layout] | None,
+) -> dict[str, Mapping[str, Any]]:
+    """Return the ``protocol`` and the ``metaData`` of a table after a commit.
+
+    Only the first deletion vector requires a protocol that old readers do not know.
+    """
+    state = dict(state)
+    if overwrite is not None:
+        state["metaData"] = {**state["metaData"], **metadata_fields(*overwrite)}
+    return with_vectors(state) if any(file.vector is not None for file in add) else state
+
+
 def _txn_actions(transactions: Mapping[str, int]) -> Iterator[dict[str, Any]]:
     for name, version in transactions.items():
         yield {"txn": {"appId": name, "version": version}}
@@ -152,4 +174,9 @@ def _file_fields(file: DataFile) -> dict[str, Any]:
         "size": file.size,
         # An empty string is not valid JSON: delta-rs would ignore the statistics of other files, too.
         "stats": file.statistics or None,
+        **_vector_field(file.vector),
     }
+
+
+def _vector_field(vector: str | None) -> dict[str, Any]:
+    return {} if vector is None else {"deletionVector": json.loads(vector)}

@@ -4,16 +4,32 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
+from etl.delta.deletion_vectors import path_of, to_json
 from etl.delta.log_segment import (
     LogSegment,
     last_action,
     list_log_files,
     raise_if_damaged,
     read_commit_files,
+    read_log_segment,
     version_of_commit_file,
 )
+from etl.errors import TableError
+
+
+class LogicalFile(NamedTuple):
+    """A data file with its deletion vector: with another vector, it is another one to the log."""
+
+    path: str  # inside the table
+    vector: str | None = None  # as in ``Table.data_files``
+
+    @property
+    def stored_paths(self) -> list[str]:
+        """The paths inside the table of the data file and of the file with its vector, if there is one."""
+        stored = None if self.vector is None else path_of(self.vector)
+        return [self.path] if stored is None else [self.path, stored]
 
 
 @dataclass(frozen=True)
@@ -22,8 +38,8 @@ class Commit:
 
     version: int
     time: datetime  # UTC
-    add: tuple[str, ...]  # paths inside the table
-    remove: tuple[str, ...]
+    add: tuple[LogicalFile, ...]
+    remove: tuple[LogicalFile, ...]
     info: Mapping[str, Any]
 
 
@@ -65,6 +81,15 @@ def read_commits(
             yield _parse_entry(version_of_commit_file(name), content)
 
 
+def version_at(url: str, time: datetime) -> int:
+    """Return the newest version that had been committed at a point in time; raise TableError if none had."""
+    milliseconds = time.timestamp() * 1000
+    for entry in read_commit_infos(read_log_segment(url)):
+        if entry["timestamp"] <= milliseconds:
+            return int(entry["version"])
+    raise TableError(f"has no version as of {time}", where=url, hint="the table was created later")
+
+
 def _commit_files(url: str, version: int) -> list[str]:
     """Return the names of the log entries up to a version, oldest first."""
     try:
@@ -75,13 +100,15 @@ def _commit_files(url: str, version: int) -> list[str]:
 
 
 def _parse_entry(version: int, content: bytes) -> Commit:
-    paths: dict[str, list[str]] = {"add": [], "remove": []}
+    files: dict[str, list[LogicalFile]] = {"add": [], "remove": []}
     info: dict[str, Any] = {}
     for line in content.splitlines():
         action = json.loads(line)
-        for kind, kind_paths in paths.items():
+        for kind, named in files.items():
             if kind in action:
-                kind_paths.append(action[kind]["path"])
+                vector = action[kind].get("deletionVector")
+                vector = None if vector is None else to_json(vector)
+                named.append(LogicalFile(action[kind]["path"], vector))
         info = action.get("commitInfo", info)
     time = datetime.fromtimestamp(info.get("timestamp", 0) / 1000, UTC)
-    return Commit(version, time, tuple(paths["add"]), tuple(paths["remove"]), info)
+    return Commit(version, time, tuple(files["add"]), tuple(files["remove"]), info)

@@ -13,7 +13,7 @@ from etl.delta import protocol
 from etl.errors import StorageError, TableError, error_line
 
 # Features that delta-rs handles, or that concern only writers.
-_READER_FEATURES = protocol.READER_FEATURES | {"v2Checkpoint", "vacuumProtocolCheck"}
+_READER_FEATURES = protocol.PLAIN_FEATURES | {"v2Checkpoint", "vacuumProtocolCheck"}
 _UNSUPPORTED = {
     False: re.compile(r"%[0-9A-Fa-f]{2}|\\|[\x00-\x1f\x7f]"),
     True: re.compile(r"%[0-9A-Fa-f]{2}|[\\\[\]^|\x00-\x1f\x7f]"),  # a local path

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from etl import storage
-from etl.delta import checkpoint, log_segment, snapshot
+from etl.delta import checkpoint, log_segment, protocol, snapshot
 from etl.delta.commit import creation_metadata
 from etl.delta.entry_checksum import (
     CheckedEntry,
@@ -222,7 +222,10 @@ def open_remains(damage: LogDamage, schema: pa.Schema, layout: Layout) -> Table:
     lost = tuple(sorted({*damage.lost, *damage.known_lost}))
     name = damage.url.rpartition("/")[2]
     state = snapshot.read_snapshot(head, default=creation_metadata(name, schema, layout))
-    return Table(head, state.metadata, state.protocol, state, lost=lost)
+    single = {"protocol": state.protocol, "metaData": state.metadata}
+    if state.has_vectors():  # the entry that permitted them may be lost
+        single = protocol.with_vectors(single)
+    return Table(head, single["metaData"], single["protocol"], state, lost=lost)
 
 
 def remove_log(damage: LogDamage) -> None:

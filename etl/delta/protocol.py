@@ -1,23 +1,26 @@
 """Which Delta tables can be read and written: allow-lists of protocol versions, features and properties.
 
-Reading needs the data files and the log alone; writing appends plain data files. A table that requires
-anything else of a reader or a writer is refused, also if the requirement is unknown here.
+Reading needs the log, the data files and their deletion vectors; writing adds and removes plain data files,
+and strikes rows of them. A table that requires anything else of a reader or a writer is refused, also if the
+requirement is unknown here.
 """
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from etl.errors import TableError
 
 DELETION_VECTORS: Final = "deletionVectors"
-READER_FEATURES: Final = frozenset({"columnMapping", "timestampNtz"})
+PLAIN_FEATURES: Final = frozenset({"columnMapping", "timestampNtz"})
 """Features that change nothing for a reader; column mapping as long as its mode is ``none``."""
 
-_WRITER_FEATURES = frozenset({"appendOnly", "invariants", "timestampNtz"})
+_READER_FEATURES = PLAIN_FEATURES | {DELETION_VECTORS}
+_WRITER_FEATURES = frozenset({"appendOnly", "invariants", "timestampNtz", DELETION_VECTORS})
 _READER_VERSIONS = (1, 2, 3)  # from version 3 on, a table lists its features
 _WRITER_VERSIONS = (1, 2, 7)  # from version 7 on, a table lists its features
+_WRITER_VERSION_2 = ("appendOnly", "invariants")  # the features that it implies
 _FEATURES_OF_WRITER_VERSION = {
     3: "checkConstraints",
     4: "changeDataFeed, generatedColumns",
@@ -28,6 +31,7 @@ _COLUMN_MAPPING = "delta.columnMapping.mode"
 # Properties that switch a feature on start with this; a single one concerns no reader and no writer:
 _ENABLE = "delta.enable"
 _HARMLESS = "delta.enableExpiredLogCleanup"
+_ENABLE_VECTORS = "delta.enableDeletionVectors"
 _TOMBSTONES = "delta.deletedFileRetentionDuration"
 _MICROSECONDS = {
     "week": 7 * 24 * 3600 * 1_000_000,
@@ -53,9 +57,9 @@ def check_readable(
     protocol: Mapping[str, Any],
     metadata: Mapping[str, Any],
     *,
-    features: frozenset[str] = READER_FEATURES,
+    features: frozenset[str] = _READER_FEATURES,
 ) -> None:
-    """Raise TableError if the log and the data files alone do not give the rows of a table.
+    """Raise TableError if the log, the data files and deletion vectors do not give the rows of a table.
 
     ``features`` are the reader features that the caller can handle.
     """
@@ -67,26 +71,32 @@ def check_readable(
             hint="another program has upgraded the table: read another table",
         )
     properties = metadata.get("configuration") or {}
-    unsupported = set(protocol.get("readerFeatures") or ()) - features
+    required = set(protocol.get("readerFeatures") or ())
+    if _is_true(properties.get(_ENABLE_VECTORS)):
+        required.add(DELETION_VECTORS)
+    unsupported = required - features
     if properties.get(_COLUMN_MAPPING, "none") != "none":
         unsupported.add("columnMapping")
-    if _is_true(properties.get("delta.enableDeletionVectors")):
-        unsupported.add(DELETION_VECTORS)
     if unsupported:
-        raise not_plain(url, unsupported)
+        raise TableError(
+            f"the table uses unsupported Delta features ({', '.join(sorted(unsupported))})",
+            where=url,
+            hint="rewrite the table without these features",
+        )
 
 
 def check_writable(
     url: str, protocol: Mapping[str, Any], metadata: Mapping[str, Any], *, removes: bool
 ) -> None:
-    """Raise TableError if a table requires more of a writer than to add plain data files.
+    """Raise TableError if a table requires more of a writer than plain data files and deletion vectors.
 
     Also raises it for a retention of tombstones that cannot be parsed.
     ``removes`` says whether the commits remove rows, which a table may forbid (``delta.appendOnly``).
     """
     version = int(protocol.get("minWriterVersion") or 0)
-    features = set(protocol.get("writerFeatures") or ()) - _WRITER_FEATURES
+    features = {*(protocol.get("writerFeatures") or ())}
     features |= set(_enabled_features(metadata.get("configuration") or {}))
+    features -= _WRITER_FEATURES
     features |= set(_features_of_fields(json.loads(metadata["schemaString"])))
     if version not in _WRITER_VERSIONS:
         implied = _FEATURES_OF_WRITER_VERSION.get(version)
@@ -122,13 +132,25 @@ def tombstone_retention_ms(url: str, metadata: Mapping[str, Any]) -> int:
     return sum(int(count) * _MICROSECONDS[unit] for count, unit in parts) // 1000
 
 
-def not_plain(url: str, features: Iterable[str]) -> TableError:
-    """Return the error for a table with features that its data files do not show."""
-    return TableError(
-        f"the table uses unsupported Delta features ({', '.join(sorted(features))})",
-        where=url,
-        hint="rewrite the table without these features",
-    )
+def permits_vectors(protocol: Mapping[str, Any]) -> bool:
+    """Return whether data files of a table may have deletion vectors."""
+    return DELETION_VECTORS in (protocol.get("readerFeatures") or ())
+
+
+def with_vectors(state: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """Return the ``protocol`` and the ``metaData`` of a table so that it may have deletion vectors."""
+    protocol, metadata = state["protocol"], state["metaData"]
+    listed = protocol.get("writerFeatures")
+    if listed is None:  # a version without a list implies features, which the list must then have
+        listed = _WRITER_VERSION_2 if int(protocol["minWriterVersion"]) > 1 else ()
+    upgraded = {
+        "minReaderVersion": _READER_VERSIONS[-1],
+        "minWriterVersion": _WRITER_VERSIONS[-1],
+        "readerFeatures": sorted({*(protocol.get("readerFeatures") or ()), DELETION_VECTORS}),
+        "writerFeatures": sorted({*listed, DELETION_VECTORS}),
+    }
+    configuration = {**(metadata.get("configuration") or {}), _ENABLE_VECTORS: "true"}
+    return {"protocol": upgraded, "metaData": {**metadata, "configuration": configuration}}
 
 
 def _enabled_features(properties: Mapping[str, str]) -> Iterator[str]:

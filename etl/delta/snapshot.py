@@ -1,6 +1,6 @@
 """The state of a table at a version: its checkpoint, and the actions of the commits after it."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -11,11 +11,13 @@ import pyarrow.json
 
 from etl import storage
 from etl.delta import checkpoint, log_segment, protocol
-from etl.delta.actions import TXN, as_actions, has_deletion_vectors, parse_actions, reconcile
-from etl.delta.entry_checksum import check_entries, digest
+from etl.delta.actions import TXN, as_actions, at_paths, parse_actions, reconcile
+from etl.delta.added_files import data_file
+from etl.delta.entry_checksum import check_entries, digest, seal
 from etl.delta.set_transactions import SetTransactions
 from etl.delta.statistics import column_types, file_table
 from etl.errors import DamagedLogError, TableError, error_line
+from etl.parquet.data_file import DataFile
 
 _PARSED_BYTES = 1 << 22  # of log entries, parsed at a time
 _TRANSACTION_ROWS = 1 << 19  # read at a time
@@ -31,6 +33,7 @@ class Snapshot:
     # Reconciled add, remove and txn actions since the checkpoint: the last one of each path or appId.
     changes: Mapping[str, pa.StructArray]
     entries: Mapping[str, bytes]  # contents of the log entries since the checkpoint, by file name
+    has_lost: bool = False  # whether the log has lost entries
 
     def transactions(self) -> SetTransactions:
         """Return all application transactions."""
@@ -54,12 +57,35 @@ class Snapshot:
     ) -> Iterator[pa.Table]:
         """Yield the live data files in batches, as ``files`` returns them."""
         to_table = partial(file_table, types=column_types(schema, self.metadata), columns=columns)
-        old = checkpoint.unchanged_actions(_checkpoint_files(self.head), "add", self.changes)
         try:
-            yield from map(to_table, chain(old, [self.changes["add"]]))
+            yield from map(to_table, self._adds())
         except ValueError as error:  # Arrow's errors are ValueErrors
             what = f"the statistics of data files in the log are damaged ({error_line(error)})"
             raise TableError(what, where=self.head.url) from error
+
+    def files_at(self, paths: Collection[str]) -> dict[str, DataFile]:
+        """Return the live data files at some paths, by path."""
+        found = (add for batch in self._adds() for add in at_paths(batch, paths))
+        return {add["path"]: data_file(add) for add in found}
+
+    def preview(self, actions: Iterable[Mapping[str, Any]]) -> "Snapshot":
+        """Return the state after the actions of a commit that is not made."""
+        name, version = self.head.url.rpartition("/")[2], self.head.version + 1
+        entry = seal(actions, table=name, version=version, previous="")
+        entries = {**self.entries, log_segment.commit_file_name(version): entry}
+        head = self.head.after(len(entry), digest(entry))
+        return read_snapshot(head, base=replace(self, entries=entries))
+
+    def has_vectors(self) -> bool:
+        """Return whether a live data file has a deletion vector."""
+        vectors = (batch.field("deletionVector") for batch in self._adds())
+        return any(each.null_count < len(each) for each in vectors)
+
+    def _adds(self) -> Iterator[pa.StructArray]:
+        """Yield the add actions of the live data files, in the order of the log."""
+        files = _checkpoint_files(self.head)
+        yield from checkpoint.unchanged_actions(files, "add", self.changes, by_path=self.has_lost)
+        yield self.changes["add"]
 
     def write_checkpoint(self) -> None:
         """Write a checkpoint of this version; raises WriteError if the log is not writable."""
@@ -67,9 +93,9 @@ class Snapshot:
             log_segment.log_folder(self.head.url),
             self.head.version,
             before=_checkpoint_files(self.head),
-            protocol=self.protocol,
-            metadata=self.metadata,
+            state={"protocol": self.protocol, "metaData": self.metadata},
             changes=self.changes,
+            by_path=self.has_lost,
         )
         _release_memory()
 
@@ -89,17 +115,20 @@ def read_snapshot(
 ) -> Snapshot:
     """Read the actions since the last checkpoint, and the table's metadata and protocol.
 
-    ``default`` has the ``metaData`` and ``protocol`` of a log that has none. ``base`` is the state of an
-    earlier version: if there was no checkpoint since, only the entries after it are read. Raises
-    DamagedLogError if the log is damaged, TableError if the table requires a feature of readers that is not
-    supported, StorageError if the log cannot be read.
+    ``default`` has the ``metaData`` and ``protocol`` of a log that has lost entries, perhaps these. ``base``
+    is the state of an earlier version: if there was no checkpoint since, only the entries after it are read.
+    Raises DamagedLogError if the log is damaged, TableError if the table requires a feature of readers that
+    is not supported, StorageError if the log cannot be read.
     """
     held = {} if base is None else dict(base.entries)
     # After a newer checkpoint, the entries since the base may be deleted: read from the checkpoint on.
     if base is not None and base.head.checkpoint != head.checkpoint:
         base = None
     start = 0 if base is None else len(base.head.entries)
-    single, has_vectors = _read_checkpoint(head, default or {}) if base is None else _state_of(base)
+    if base is None:
+        single = _read_checkpoint(head, default or {})
+    else:
+        single = {"metaData": base.metadata, "protocol": base.protocol}
     changes = _Changes(head.url, () if base is None else as_actions(base.changes))
     entries = {} if base is None else dict(base.entries)
     names = head.entries[max(start - 1, 0) :]  # with the one before, whose digest the next one has
@@ -118,35 +147,27 @@ def read_snapshot(
             # The newest ``metaData`` and ``protocol`` count.
             single |= {k: log_segment.last_action(content, k) or old for k, old in single.items()}
             entries[name] = content
-            has_vectors = has_vectors or has_deletion_vectors(content)
         changes.append(name, content, single["metaData"].get("partitionColumns") or ())
     for kind, action in single.items():
         if not action:
             raise DamagedLogError(f"the log has no {kind}", where=head.url)
     protocol.check_readable(head.url, single["protocol"], single["metaData"])
-    if has_vectors:  # although the protocol of the table does not permit them
-        raise protocol.not_plain(head.url, [protocol.DELETION_VECTORS])
-    reconciled = changes.reconcile()
+    has_lost = default is not None
+    reconciled = changes.reconcile(by_path=has_lost)
     del changes
     _release_memory()
-    return Snapshot(head, single["metaData"], single["protocol"], reconciled, entries)
+    return Snapshot(head, single["metaData"], single["protocol"], reconciled, entries, has_lost)
 
 
 def _read_checkpoint(
     head: log_segment.LogSegment, default: Mapping[str, Mapping[str, Any]]
-) -> tuple[dict[str, Mapping[str, Any]], bool]:
-    """Return metadata and protocol as of the checkpoint, and whether a file has a deletion vector."""
+) -> dict[str, Mapping[str, Any]]:
+    """Return metadata and protocol as of the checkpoint."""
     parts = _checkpoint_files(head)
-    single: dict[str, Mapping[str, Any]] = {
+    return {
         kind: checkpoint.read_single_action(parts, kind) or dict(default.get(kind, {}))
         for kind in ("metaData", "protocol")
     }
-    return single, checkpoint.has_deletion_vectors(parts)
-
-
-def _state_of(base: Snapshot) -> tuple[dict[str, Mapping[str, Any]], bool]:
-    """Return what ``_read_checkpoint`` does, as of a version that was read before."""
-    return {"metaData": base.metadata, "protocol": base.protocol}, False
 
 
 class _Changes:
@@ -165,10 +186,10 @@ class _Changes:
             self._parse()
         self._unparsed[name], self._partition = content, partition
 
-    def reconcile(self) -> Mapping[str, pa.StructArray]:
+    def reconcile(self, *, by_path: bool) -> Mapping[str, pa.StructArray]:
         """Return the reconciled actions of all entries; raise as ``append`` does."""
         self._parse()
-        return reconcile(self._parsed)
+        return reconcile(self._parsed, by_path=by_path)
 
     def _parse(self) -> None:
         entries, self._unparsed = self._unparsed, {}

@@ -6,24 +6,25 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from etl.delta.actions import read_json, string_scalar
+from etl.delta.actions import read_json, string_scalar, vector_strings
 
-_STATISTICS = {
-    "rows": "numRecords", "null_count": "nullCount", "min": "minValues", "max": "maxValues"
-}  # fmt: skip
+_NUM_RECORDS = "numRecords"
+_STATISTICS = {"null_count": "nullCount", "min": "minValues", "max": "maxValues"}
+_ROWS = ("rows", "physical_rows")
 
 
 _PLAIN = (pa.types.is_string, pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)
 
 
 def column_types(schema: pa.Schema, metadata: Mapping[str, Any]) -> Mapping[str, pa.DataType]:
-    """Return the columns of the file list: ``path``, ``size``, ``rows``, ``partition.NAME`` and so on."""
+    """Return the columns of the file list, which ``Table.data_files`` describes."""
     partition = list(metadata.get("partitionColumns") or ())
     configured = (metadata.get("configuration") or {}).get("delta.dataSkippingStatsColumns")
     names = schema.names if configured is None else configured.split(",")
     fields = [schema.field(name) for name in names if name in schema.names]
     plain = [f for f in fields if f.name not in partition and any(is_(f.type) for is_ in _PLAIN)]
     types = {"path": pa.string(), "size": pa.int64(), "rows": pa.int64()}
+    types |= {"physical_rows": pa.int64(), "vector": pa.string()}
     types |= {f"partition.{name}": pa.string() for name in partition}
     for kind in ("null_count", "min", "max"):
         types |= {f"{kind}.{f.name}": f.type if kind != "null_count" else pa.int64() for f in plain}
@@ -46,10 +47,22 @@ def file_table(
             )
         elif group in ("path", "size"):
             arrays.append(add.field(group))
+        elif group == "vector":
+            arrays.append(vector_strings(add.field("deletionVector")))
+        elif group in _ROWS:
+            rows = statistics[_NUM_RECORDS]
+            arrays.append(_live_rows(rows, add) if group == "rows" else rows)
         else:
-            values = statistics[_STATISTICS[group]]
-            arrays.append(pc.struct_field(values, column) if column else values)
+            arrays.append(pc.struct_field(statistics[_STATISTICS[group]], column))
     return pa.Table.from_arrays(arrays, schema=pa.schema(selected))
+
+
+def _live_rows(rows: pa.Int64Array, add: pa.StructArray) -> pa.Int64Array:
+    """Subtract the struck rows of data files from their rows."""
+    struck = pc.struct_field(add.field("deletionVector"), "cardinality")
+    if struck.null_count == len(struck):
+        return rows
+    return pc.coalesce(pc.subtract(rows, struck), rows)
 
 
 def _parse_statistics(
@@ -62,7 +75,7 @@ def _parse_statistics(
         if group in _STATISTICS and column:
             fields.setdefault(_STATISTICS[group], {})[column] = kind
     layout = {name: pa.struct(types) for name, types in fields.items()}
-    layout |= {_STATISTICS["rows"]: pa.int64()} if "rows" in selected else {}
+    layout |= {_NUM_RECORDS: pa.int64()} if not selected.keys().isdisjoint(_ROWS) else {}
     if not layout or not len(stats):
         return {name: pa.nulls(len(stats), kind) for name, kind in layout.items()}
     blank, no_stats = string_scalar(""), string_scalar("{}")

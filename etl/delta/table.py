@@ -27,14 +27,14 @@ from etl.delta import (
 from etl.delta.commit import (
     commit_actions,
     creation_actions,
-    metadata_fields,
+    next_state,
     write_commit,
 )
-from etl.delta.entry_checksum import digest, seal
 from etl.delta.log_segment import ranges
 from etl.delta.set_transactions import SetTransactions
 from etl.delta.snapshot import Snapshot
 from etl.delta.statistics import column_types, file_table
+from etl.delta.strikes import strike_rows
 from etl.errors import ConflictError, StorageError, TableError, TokenlakeError, WriteError
 from etl.parquet.data_file import DataFile
 from etl.parquet.layout import Layout
@@ -70,6 +70,8 @@ class Table:
         self._protocol = protocol
         self._state = state
         self._lost = lost
+        self.name: str | None = metadata.get("name")  # None if another program created the table
+        self.is_remains = lost is not None  # so the next commit states what the table holds
         self.checkpoint_error: TokenlakeError | None = None
         held = {} if state is None else state.entries
         self.held_entries = {name: held[name] for name in head.entries if name in held}
@@ -85,13 +87,12 @@ class Table:
         """Open the newest version, the given version, or the newest version at a point in time (UTC).
 
         Raises TableError if the table or version does not exist, or if it requires a feature of readers
-        that is not supported (deletion vectors, column mapping); StorageError if the store does not
-        respond.
+        that is not supported (column mapping); StorageError if the store does not respond.
         """
         url = storage.normalize(url)
         if isinstance(version, datetime):
-            version = _version_of(url, version)
-        return cls._of(log_segment.read_log_segment(url, version))
+            version = commit_history.version_at(url, version)
+        return cls._of(snapshot.read_snapshot(log_segment.read_log_segment(url, version)))
 
     def newest(self) -> Self:
         """Return the table at its newest version; raise as ``open`` does.
@@ -99,17 +100,18 @@ class Table:
         Log entries that this object has read are not read again.
         """
         head = log_segment.read_log_segment(self.url)
-        return self if head.version == self.version else self._of(head, self._state)
+        if head.version == self.version:
+            return self
+        return self._of(snapshot.read_snapshot(head, base=self._state))
 
     @classmethod
     def find(cls, url: str) -> Self | None:
         """Open the newest version, or return None if the table does not exist; raise as ``open`` does."""
         head = log_segment.find_log_segment(storage.normalize(url))
-        return None if head is None else cls._of(head)
+        return None if head is None else cls._of(snapshot.read_snapshot(head))
 
     @classmethod
-    def _of(cls, head: log_segment.LogSegment, base: Snapshot | None = None) -> Self:
-        state = snapshot.read_snapshot(head, base=base)
+    def _of(cls, state: Snapshot) -> Self:
         return cls(state.head, state.metadata, state.protocol, state)
 
     @classmethod
@@ -145,16 +147,6 @@ class Table:
         return pa.schema(deltalake.Schema.from_json(self._metadata["schemaString"]).to_arrow())
 
     @property
-    def name(self) -> str | None:
-        """The name that the table was created with; None if another program created it."""
-        return self._metadata.get("name")
-
-    @property
-    def is_remains(self) -> bool:
-        """Whether the log has lost entries, so that the next commit states what the table holds."""
-        return self._lost is not None
-
-    @property
     def _snapshot(self) -> Snapshot:
         if self._state is None or self._state.head.version != self.version:
             self._state = snapshot.read_snapshot(self._head, base=self._state)
@@ -166,8 +158,9 @@ class Table:
         """Return the live data files, sorted by path or in the order of the log.
 
         The columns are ``path`` (string, relative to the table), ``size`` (int64, bytes), ``rows`` (int64,
-        null if unknown), ``partition.NAME`` (string), and for columns with statistics ``min.NAME``,
-        ``max.NAME`` and ``null_count.NAME``. ``columns`` selects some of them; ``path`` is always included.
+        null if unknown; ``physical_rows`` includes struck ones), ``vector`` (string, the deletion vector as
+        in the log, or null), ``partition.NAME`` (string), and for columns with statistics ``min.NAME``,
+        ``max.NAME`` and ``null_count.NAME``. ``columns`` selects some; ``path`` is always included.
         """
         files = self._snapshot.files(self.schema, columns)
         # sort_by() would import pandas.
@@ -227,6 +220,20 @@ class Table:
         """
         protocol.check_writable(self.url, self._protocol, self._metadata, removes=removes)
 
+    def vectors(self, paths: Iterable[str]) -> dict[str, str | None]:
+        """Return the deletion vectors of data files by path, as in ``data_files``."""
+        vectors: dict[str, str | None] = dict.fromkeys(paths)
+        if vectors and (protocol.permits_vectors(self._protocol)):
+            vectors |= {p: f.vector for p, f in self._snapshot.files_at(vectors).items()}
+        return vectors
+
+    def strike(self, positions: Mapping[str, Iterable[int]]) -> list[DataFile]:
+        """Write deletion vectors, and return the data files with them: a commit removes and adds these files.
+
+        ``positions`` has all rows that are struck from then on, by path. Raises as ``strike_rows`` does.
+        """
+        return strike_rows(self.url, self._snapshot.files_at(positions), positions)
+
     def commit(
         self,
         add: Sequence[DataFile],
@@ -248,39 +255,36 @@ class Table:
         again what to commit), TableError as ``check_writable`` does, and StorageError if the log is not
         writable.
         """
-        remove = list(remove)
-        self.check_writable(removes=data_change and (overwrite is not None or bool(remove)))
-        info, state = dict(commit_info), dict[str, Mapping[str, Any]]()
-        if self._lost is not None:
-            info["lost"] = ranges(self._lost)
-            state = {"protocol": self._protocol, "metaData": self._metadata}
+        removed = self.vectors(remove)
+        self.check_writable(removes=data_change and (overwrite is not None or bool(removed)))
+        before = {"protocol": self._protocol, "metaData": self._metadata}
+        info, state = dict(commit_info), next_state(before, add, overwrite)
         if overwrite is not None:
-            state["metaData"] = {**self._metadata, **metadata_fields(*overwrite)}
             info["operationParameters"] = {"mode": "Overwrite"}
-            remove = (file["path"] for file in self.files("path"))
+            removed = {file["path"]: file["vector"] for file in self.files("path", "vector")}
+        stated = {kind: action for kind, action in state.items() if action != before[kind]}
+        if self._lost is not None:
+            info["lost"], stated = ranges(self._lost), state
         actions = commit_actions(
             add,
-            remove=remove,
+            remove=removed,
             transactions=transactions,
             commit_info=info,
-            state=state,
+            state=stated,
             data_change=data_change,
         )
         head = write_commit(self._head, actions)
-        metadata = state.get("metaData", self._metadata)
         if self._lost is None:
-            return type(self)(head, metadata, self._protocol, self._state).checkpoint_if_due()
+            table = type(self)(head, state["metaData"], state["protocol"], self._state)
+            return table.checkpoint_if_due()
         loaded = snapshot.read_snapshot(head, default=state)  # the earlier entries have no metadata
-        return type(self)(head, metadata, self._protocol, loaded).checkpoint()
+        return type(self)(head, state["metaData"], state["protocol"], loaded).checkpoint()
 
     def preview(self, add: Sequence[DataFile], *, remove: Iterable[str]) -> Self:
         """Return the table as a commit would leave it, only to be read: nothing is written."""
-        actions = commit_actions(add, remove=remove, transactions={}, commit_info={}, state={})
-        name, version = self.url.rpartition("/")[2], self.version + 1
-        entry = seal(actions, table=name, version=version, previous="")
-        entries = {**self._snapshot.entries, log_segment.commit_file_name(version): entry}
-        base = replace(self._snapshot, entries=entries)
-        return self._of(self._head.after(len(entry), digest(entry)), base)
+        removed = self.vectors(remove)
+        actions = commit_actions(add, remove=removed, transactions={}, commit_info={}, state={})
+        return self._of(self._snapshot.preview(actions))
 
     def checkpoint_if_due(self) -> Self:
         """Write a checkpoint if so many commits have none; return the table with it.
@@ -311,12 +315,3 @@ class Table:
     def dataset(self) -> "pds.Dataset":
         """Return the table's rows as a pyarrow dataset, which skips files by their statistics."""
         return delta_rs.open_delta_rs(self.url, self.version).to_pyarrow_dataset()
-
-
-def _version_of(url: str, time: datetime) -> int:
-    """Return the newest version that had been committed at a point in time."""
-    milliseconds = time.timestamp() * 1000
-    for entry in commit_history.read_commit_infos(log_segment.read_log_segment(url)):
-        if entry["timestamp"] <= milliseconds:
-            return int(entry["version"])
-    raise TableError(f"has no version as of {time}", where=url, hint="the table was created later")

@@ -20,7 +20,8 @@ from etl.job.run_identity import RunIdentity
 from etl.lake.jobs import JobIdentity, hold_job
 from etl.lake.known_files import Comparison
 from etl.lake.lake_epochs import DescribeDrop, all_ledgers, drop_all, start_lake_epoch
-from etl.lake.ledger import Drop, Ledger
+from etl.lake.ledger import Ledger
+from etl.lake.ledger_entry import Drop
 from etl.lake.table_specs import SPECS
 from etl.lake.vacuums import refuse_during_vacuum
 from etl.lake.work_units import drop_sources, drop_units

@@ -14,8 +14,8 @@ from etl.job.run_identity import RunIdentity
 from etl.job.tally import Tally, num_bytes
 from etl.lake.keys_table import KeysTable
 from etl.lake.known_files import HeldFiles
-from etl.lake.ledger import Describe, Drop, Ledger
-from etl.lake.ledger_entry import LedgerEntry
+from etl.lake.ledger import Describe, Ledger
+from etl.lake.ledger_entry import Drop, LedgerEntry
 from etl.lake.lineage_record import NO_COUNTS, Change, input_files, name_record, num_files
 from etl.lake.stage_costs import total_counts
 from etl.lake.table_specs import KEYS, SPECS

@@ -5,11 +5,12 @@ another cluster for example, follows it, also if ``tokens`` has new rows by then
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass
 
 from etl import storage
 from etl.delta.added_files import read_added_files
+from etl.delta.commit_history import LogicalFile
 from etl.delta.table import Table
 from etl.delta.vacuum_records import is_vacuumed
 from etl.errors import MismatchError, TableError
@@ -173,23 +174,22 @@ def new_files(tokens: Table, first: int) -> Iterator[InputData]:
     # Only appends add rows. A compacted file is replaced by a file that also has older rows, so its rows
     # are read from the old file, as long as a vacuum has left that.
     added = sorted(
-        path
+        file
         for commit in tokens.commits(after=first)
         if fields_of(commit.info).get("action") == "append"
-        for path in commit.add
+        for file in commit.add
     )
-    compacted = [path for path in added if path not in live]
+    compacted = [file for file in added if file.path not in live]
     before = {file.path: file for file in _compacted_files(tokens.url, compacted)}
-    for path in added:
+    for path, _ in added:
         file = live.get(path) or before[path]
         if file.rows:
             yield file
 
 
-def _compacted_files(url: str, paths: Iterable[str]) -> Iterator[InputData]:
+def _compacted_files(url: str, files: Collection[LogicalFile]) -> Iterator[InputData]:
     """Yield files whose rows were merged with others since; raise TableError if a vacuum deleted one."""
-    paths = list(paths)
-    for file in read_added_files(url, paths) if paths else ():
+    for file in read_added_files(url, files) if files else ():
         if file.rows and storage.file_info(storage.join(url, file.path)) is None:
             raise TableError(
                 "the data files with the new rows were compacted, and then deleted by a vacuum",

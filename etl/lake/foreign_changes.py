@@ -4,25 +4,32 @@ A commit without our record that adds or removes data files is foreign, whether 
 them: our keys cannot name the rows of its files.
 """
 
+import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from operator import attrgetter
+from typing import Final
 
-from etl.delta.commit_history import Commit
+from etl.delta.commit_history import Commit, LogicalFile
 from etl.delta.table import Table
 from etl.errors import MismatchError
 from etl.lake.commit_info import is_ours
+
+HASHES: Final = 1 << 63
+"""The number of hashes of sets of files: Delta's versions are signed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ForeignChanges:
     """The commits of other programs that changed data, and what they have left changed.
 
-    ``added`` and ``removed`` are the data files by which the table differs from what our commits made.
+    ``added`` and ``removed`` are the data files by which the table differs from what our commits made. A file
+    that was given another deletion vector is in both.
     """
 
     commits: tuple[Commit, ...] = ()
-    added: tuple[str, ...] = ()
-    removed: tuple[str, ...] = ()
+    added: tuple[LogicalFile, ...] = ()
+    removed: tuple[LogicalFile, ...] = ()
 
     @property
     def what(self) -> str:
@@ -53,7 +60,7 @@ def foreign_commits(commits: Iterable[Commit]) -> Iterator[Commit]:
 
 def find_foreign_changes(table: Table) -> ForeignChanges:
     """Return the changes of data by other programs, by one pass over the log."""
-    expected: set[str] = set()
+    expected: set[LogicalFile] = set()
     foreign: list[Commit] = []
     for commit in table.commits():
         if is_ours(commit.info):
@@ -65,16 +72,33 @@ def find_foreign_changes(table: Table) -> ForeignChanges:
             if (
                 "lost" in commit.info
             ):  # entries before it are missing: it states what the table holds
-                stated = Table.open(table.url, commit.version)
-                expected = {file["path"] for file in stated.files("path")}
+                expected = live_files(Table.open(table.url, commit.version))
         elif commit.add or commit.remove:
             foreign.append(commit)
-    live = {file["path"] for file in table.files("path")}
+    live = live_files(table)
     return ForeignChanges(
         commits=tuple(foreign),
-        added=tuple(sorted(live - expected)),
-        removed=tuple(sorted(expected - live)),
+        added=tuple(sorted(live - expected, key=attrgetter("path"))),
+        removed=tuple(sorted(expected - live, key=attrgetter("path"))),
     )
+
+
+def live_files(table: Table) -> set[LogicalFile]:
+    """Return the live data files of a table with their deletion vectors."""
+    return {LogicalFile(f["path"], f["vector"]) for f in table.files("path", "vector", by=())}
+
+
+def hash_live(table: Table) -> int:
+    """Return the hash of the live data files of a table."""
+    files = table.files("path", "vector", by=())
+    return hash_files((file["path"], file["vector"]) for file in files)
+
+
+def hash_files(files: Iterable[tuple[str, str | None]]) -> int:
+    """Return a hash of a set of paths with deletion vectors: a sum, from which files can be subtracted."""
+    names = (path if vector is None else f"{path}\0{vector}" for path, vector in files)
+    hashes = (hashlib.blake2b(name.encode(), digest_size=8).digest() for name in names)
+    return sum(int.from_bytes(each) for each in hashes) % HASHES
 
 
 def _replaces_all(commit: Commit) -> bool:

@@ -6,7 +6,8 @@ from typing import Final, Literal
 
 from etl import schemas, storage
 from etl.delta.table import Table
-from etl.lake.ledger import Describe, Drop, Ledger
+from etl.lake.ledger import Describe, Ledger
+from etl.lake.ledger_entry import Drop
 from etl.lake.table_specs import KEYS
 from etl.lake.work_units import WorkUnit
 

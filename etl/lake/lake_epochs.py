@@ -14,8 +14,8 @@ from etl import schemas, storage
 from etl.delta.table import Table
 from etl.errors import MismatchError
 from etl.lake.finished_versions import check_finished
-from etl.lake.ledger import Drop, Ledger
-from etl.lake.ledger_entry import LedgerEntry
+from etl.lake.ledger import Ledger
+from etl.lake.ledger_entry import Drop, LedgerEntry
 from etl.lake.open_table import find_table
 from etl.lake.table_specs import SPECS
 

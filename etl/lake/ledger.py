@@ -23,17 +23,16 @@ these kinds of ``txn``:
 - ``first_arrival``       in ``duplicates``, the arrival that all earlier ones count as
 - ``merged:<key>``        the data file that holds a unit's rows after compaction: the first 63 bits of
                           the file's own key
-- ``live_files``          a hash of the set of live data files, which commits of other programs do not update
+- ``live_files``          a hash of the set of live data files with their deletion vectors, which commits of
+                          other programs do not update
 
 A ledger is opened for one epoch. Whenever it reads the log again, it checks that the epoch is the same and
 that only Tokenlake has changed data; a commit succeeds only on the state that was checked last. The rules,
 and why they keep overlapping runs from harm, are in docs/explanation/exactly-once.md.
 """
 
-import hashlib
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import pyarrow as pa
@@ -45,49 +44,24 @@ from etl.delta.table import Table
 from etl.errors import ConflictError, MismatchError
 from etl.lake.commit_info import find_record, read_record, to_commit_info
 from etl.lake.copied_inputs import tell_copies
-from etl.lake.foreign_changes import ForeignChanges, find_foreign_changes, foreign_commits
+from etl.lake.foreign_changes import (
+    HASHES,
+    ForeignChanges,
+    find_foreign_changes,
+    foreign_commits,
+    hash_files,
+    hash_live,
+    live_files,
+)
 from etl.lake.input_log import InputLog, digest, int63
-from etl.lake.ledger_entry import LedgerEntry
+from etl.lake.ledger_entry import Drop, LedgerEntry, Rewrite
 from etl.lake.open_table import find_table
 from etl.parquet.data_file import DataFile
 from etl.parquet.layout import Layout
 
 _MAX_ATTEMPTS = 50  # each failure means that another writer's commit succeeded
-_HASHES = 1 << 63  # of a set of paths; Delta's versions are signed
 
 _Committed = TypeVar("_Committed")
-
-
-@dataclass(frozen=True)
-class RewrittenFile:
-    """New data files that take over rows of other files, with the units of work of these rows if known."""
-
-    key: str
-    data_files: Sequence[DataFile]
-    units: Sequence[str] = ()
-
-
-@dataclass(frozen=True)
-class Rewrite:
-    """A replacement of data files by others with the same rows."""
-
-    remove: Sequence[str]
-    parts: Sequence[RewrittenFile]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Drop:
-    """What a table loses when an epoch starts; by default nothing."""
-
-    paths: Collection[str] = ()  # data files to remove
-    keys: Collection[str] = ()  # units of work that must be done again
-    files: Collection[str] = ()  # addresses of input files that are no longer known
-    add: Sequence[LedgerEntry] = ()  # data files with rows that stay
-    rebuild: tuple[pa.Schema, Layout] | None = None  # drop all rows: a new generation
-    first_arrival: int | None = None  # of a rebuilt table: all earlier arrivals count as this one
-    open_arrival: int = 1  # at least, of the units that are committed next
-    is_void: bool = False  # whether the table belongs to no recipe any more, with all files removed
-    is_undo: bool = False  # whether it undoes changes by other programs
 
 
 Describe = Callable[[Sequence[LedgerEntry], int], schemas.Lineage | None]
@@ -148,8 +122,7 @@ class Ledger:
         self.table, self._transactions = table, table.transactions()
         self.generation, self.lake_epoch = _epoch(self._transactions)
         if table.is_remains:
-            paths = (file["path"] for file in table.files("path", by=()))
-            self._transactions.update({"live_files": _hash_paths(paths)})
+            self._transactions.update({"live_files": hash_live(table)})
 
     @property
     def is_other_recipe(self) -> bool:
@@ -200,12 +173,11 @@ class Ledger:
     def foreign_changes(self) -> ForeignChanges | None:
         """Return the changes of data by other programs; None if there are none.
 
-        Cost: a hash of each live path, and a pass over the log if there are changes.
+        Cost: a hash of each live file, and a pass over the log if there are changes.
         """
         if self.table is None:
             return None
-        paths = (file["path"] for file in self.table.files("path", by=()))
-        if _hash_paths(paths) == (self._transactions.get("live_files") or 0):
+        if hash_live(self.table) == (self._transactions.get("live_files") or 0):
             return None
         return find_foreign_changes(self.table)
 
@@ -257,7 +229,7 @@ class Ledger:
             self._commit(data_files, transactions, describe(todo, self.generation))
             return todo
 
-        return self._repeat(commit_rest) if retry else commit_rest()
+        return _repeat(self, commit_rest) if retry else commit_rest()
 
     def _is_committed(self, entry: LedgerEntry) -> bool:
         split = entry.split
@@ -308,9 +280,9 @@ class Ledger:
         # ``_commit`` would continue the sum that foreign commits have made wrong: sum up the files
         # instead that the table has after this commit.
         if drop.is_undo and self.table is not None:
-            live = {file["path"] for file in self.table.files("path")}.difference(drop.paths)
-            live.update(file.path for entry in drop.add for file in entry.data_files)
-            transactions["live_files"] = _hash_paths(live)
+            kept = {f.path: f.vector for f in live_files(self.table) if f.path not in drop.paths}
+            kept |= {file.path: file.vector for entry in drop.add for file in entry.data_files}
+            transactions["live_files"] = hash_files(kept.items())
         # 0 is not the fingerprint of any recipe, and the sum of no files.
         if drop.is_void:
             transactions |= {"recipe": 0, "live_files": 0}
@@ -330,16 +302,36 @@ class Ledger:
         )
         self.generation, self.lake_epoch = generation, lake_epoch
 
+    def strike(
+        self,
+        positions: Mapping[str, Iterable[int]],
+        describe: Describe,
+        *,
+        add: Sequence[LedgerEntry] = (),
+    ) -> None:
+        """Commit which rows of some data files are struck from now on, and more data files, in one step.
+
+        ``positions`` has all struck rows of a file by path, as ``find_difference`` returns them. Raises
+        ConflictError if any commit came since the ledger was opened or refreshed: what to strike must be
+        determined again.
+        """
+        assert self.table is not None
+        added = [file for entry in add for file in entry.data_files]
+        check_written(self.url, added)
+        transactions = {entry.key: entry.arrival or self.open_arrival for entry in add}
+        files = [*self.table.strike(positions), *added]
+        self._commit(files, transactions, describe(add, self.generation), remove=[*positions])
+
     def rewrite(self, rewrites: Sequence[Rewrite], describe: Describe) -> list[Rewrite]:
         """Commit rewrites in one step, and return those that were committed.
 
-        A rewrite of a file that is no longer live is skipped, since another commit came first; its new
-        files remain orphans. Raises as ``commit`` does.
+        A rewrite of a file that is no longer live, or of which other rows are struck, is skipped, since
+        another commit came first; its new files remain orphans. Raises as ``commit`` does.
         """
 
         def commit_rest() -> list[Rewrite]:
             assert self.table is not None
-            live = {file["path"] for file in self.table.files("path")}
+            live = live_files(self.table)
             todo = [rewrite for rewrite in rewrites if live.issuperset(rewrite.remove)]
             if not todo:
                 return []
@@ -353,12 +345,12 @@ class Ledger:
                 data_files,
                 transactions,
                 describe([LedgerEntry("", data_files)], self.generation),
-                remove=[path for rewrite in todo for path in rewrite.remove],
+                remove=[file.path for rewrite in todo for file in rewrite.remove],
                 data_change=False,
             )
             return todo
 
-        return self._repeat(commit_rest)
+        return _repeat(self, commit_rest)
 
     def _commit(
         self,
@@ -376,8 +368,9 @@ class Ledger:
             live = self._transactions.get("live_files") or 0
             # A sum of hashes follows each commit in time proportional to the commit, and shows later
             # whether other programs have added or removed files (``foreign_changes``).
-            live += _hash_paths(file.path for file in add) - _hash_paths(remove)
-            transactions = {**transactions, "live_files": live % _HASHES}
+            live += hash_files((file.path, file.vector) for file in add)
+            live -= hash_files(self.table.vectors(remove).items())
+            transactions = {**transactions, "live_files": live % HASHES}
         self.table = self.table.commit(
             add,
             remove=remove,
@@ -388,19 +381,20 @@ class Ledger:
         )
         self._transactions.update(transactions)
 
-    def _repeat(self, commit_rest: Callable[[], list[_Committed]]) -> list[_Committed]:
-        """Return what a commit adds; after a conflict, wait, and commit on the newest version."""
-        for attempt in range(_MAX_ATTEMPTS):
-            try:
-                return commit_rest()
-            except ConflictError:
-                time.sleep(min(0.01 * 2**attempt, 1.0))  # longer after each failed attempt
-                self.refresh()
-        raise ConflictError(
-            f"{_MAX_ATTEMPTS} commits in a row conflicted with those of other writers",
-            where=self.url,
-            hint="run again when fewer jobs write to this table",
-        )
+
+def _repeat(ledger: Ledger, commit_rest: Callable[[], list[_Committed]]) -> list[_Committed]:
+    """Return what a commit adds; after a conflict, wait, and commit on the newest version."""
+    for attempt in range(_MAX_ATTEMPTS):
+        try:
+            return commit_rest()
+        except ConflictError:
+            time.sleep(min(0.01 * 2**attempt, 1.0))  # longer after each failed attempt
+            ledger.refresh()
+    raise ConflictError(
+        f"{_MAX_ATTEMPTS} commits in a row conflicted with those of other writers",
+        where=ledger.url,
+        hint="run again when fewer jobs write to this table",
+    )
 
 
 def find_ledger(table: Table) -> Ledger | None:
@@ -419,12 +413,6 @@ def open_ledger(table: Table) -> Ledger:
 def _epoch(transactions: SetTransactions) -> tuple[int, int]:
     """Return the generation and the epoch of a table."""
     return transactions.get("generation") or 1, transactions.get("epoch") or 0
-
-
-def _hash_paths(paths: Iterable[str]) -> int:
-    """Return a hash of a set of paths: a sum, from which paths can be subtracted again."""
-    hashes = (hashlib.blake2b(path.encode(), digest_size=8).digest() for path in paths)
-    return sum(int.from_bytes(each) for each in hashes) % _HASHES
 
 
 def key_of(path: str) -> str:

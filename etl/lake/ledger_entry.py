@@ -1,9 +1,13 @@
-"""An entry of a commit: a finished unit of work."""
+"""What a commit of a ledger adds, rewrites or drops."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+import pyarrow as pa
+
+from etl.delta.commit_history import LogicalFile
 from etl.parquet.data_file import DataFile
+from etl.parquet.layout import Layout
 from etl.sources.content_digests import Content
 from etl.sources.split import Split
 
@@ -22,3 +26,35 @@ class LedgerEntry:
     content: Content | None = None
     arrival: int | None = None
     is_name: bool = False
+
+
+@dataclass(frozen=True)
+class RewrittenFile:
+    """New data files that take over rows of other files, with the units of work of these rows if known."""
+
+    key: str
+    data_files: Sequence[DataFile]
+    units: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """A replacement of data files by others with the same live rows."""
+
+    remove: Sequence[LogicalFile]
+    parts: Sequence[RewrittenFile]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drop:
+    """What a table loses when an epoch starts; by default nothing."""
+
+    paths: Collection[str] = ()  # data files to remove
+    keys: Collection[str] = ()  # units of work that must be done again
+    files: Collection[str] = ()  # addresses of input files that are no longer known
+    add: Sequence[LedgerEntry] = ()  # data files with rows that stay
+    rebuild: tuple[pa.Schema, Layout] | None = None  # drop all rows: a new generation
+    first_arrival: int | None = None  # of a rebuilt table: all earlier arrivals count as this one
+    open_arrival: int = 1  # at least, of the units that are committed next
+    is_void: bool = False  # whether the table belongs to no recipe any more, with all files removed
+    is_undo: bool = False  # whether it undoes changes by other programs

@@ -15,7 +15,8 @@ import numpy.typing as npt
 from etl import schemas, storage
 from etl.delta.table import Table
 from etl.lake.commit_info import find_record
-from etl.lake.ledger import Describe, Drop, Ledger
+from etl.lake.ledger import Describe, Ledger
+from etl.lake.ledger_entry import Drop
 from etl.lake.table_specs import SHUFFLED
 
 

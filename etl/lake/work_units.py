@@ -6,7 +6,8 @@ from itertools import groupby
 from typing import NamedTuple
 
 from etl.delta.table import Table
-from etl.lake.ledger import Drop, Ledger, key_of
+from etl.lake.ledger import Ledger, key_of
+from etl.lake.ledger_entry import Drop
 from etl.parquet.data_file import DataFile
 from etl.sources import Split
 from etl.sources.content_digests import Content

@@ -18,8 +18,8 @@ from etl.delta.table import Table
 from etl.lake.finished_versions import forget_finished
 from etl.lake.jobs import Job
 from etl.lake.lake_epochs import all_ledgers, drop_all, start_lake_epoch
-from etl.lake.ledger import Drop, Ledger
-from etl.lake.ledger_entry import LedgerEntry
+from etl.lake.ledger import Ledger
+from etl.lake.ledger_entry import Drop, LedgerEntry
 from etl.lake.lineage_record import Change, Origin
 from etl.lake.table_specs import SPECS
 from etl.lake.work_units import kept_units

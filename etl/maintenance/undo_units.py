@@ -23,21 +23,21 @@ import pyarrow.compute as pc
 
 from etl import schemas, storage
 from etl.audit.verify.verify import Problem
-from etl.delta.added_files import read_added_files
+from etl.delta.added_files import is_stored, read_added_files
+from etl.delta.live_rows import read_live_rows
 from etl.delta.table import Table
 from etl.errors import TableError
 from etl.lake import releases
 from etl.lake.input_locations import find_input
 from etl.lake.jobs import Job
 from etl.lake.lake_epochs import all_ledgers, drop_all, start_lake_epoch
-from etl.lake.ledger import Drop, Ledger, find_ledger, key_of
-from etl.lake.ledger_entry import LedgerEntry
+from etl.lake.ledger import Ledger, find_ledger, key_of
+from etl.lake.ledger_entry import Drop, LedgerEntry
 from etl.lake.lineage_record import Change, num_files
 from etl.lake.table_specs import DUPLICATES, SPECS, open_tables
 from etl.lake.table_versions import live_inputs, read_versions
 from etl.lake.work_units import WorkUnit, kept_units
 from etl.parquet.data_file import DataFile, DataFileWriter
-from etl.parquet.data_file_reader import read_columns
 
 _THREADS = 16  # they wait for storage
 _NOT_REPAIRABLE = "`etl run RECIPE --rebuild` makes the tables again"
@@ -78,8 +78,9 @@ class _TableUndo:
         # The view is the table without foreign changes. Units to undo and files to remove are chosen in
         # it, since a file that another program has removed may be damaged, too.
         removed = {file.path: file for file in read_added_files(table.url, changes.removed)}
-        view = table.preview(list(removed.values()), remove=changes.added)
-        return cls(ledger, view, added=frozenset(changes.added), removed=removed)
+        added = frozenset(file.path for file in changes.added)
+        view = table.preview(list(removed.values()), remove=added)
+        return cls(ledger, view, added=added, removed=removed)
 
     @property
     def has_any(self) -> bool:
@@ -99,12 +100,14 @@ class _TableUndo:
         return list(self.table.data_files().to_pylist())
 
     def missing(self) -> Iterator[str]:
-        """Yield the data files that another program has removed and a vacuum has deleted."""
+        """Yield the data files that another program has removed and that cannot be added again.
+
+        A vacuum has deleted them, or the files with their deletion vectors.
+        """
         with ThreadPoolExecutor(_THREADS) as pool:
-            uris = [storage.join(self.table.url, path) for path in self.removed]
-            sizes = pool.map(storage.file_size, uris)
+            stored = pool.map(partial(is_stored, self.table.url), self.removed.values())
             yield from (
-                path for path, size in zip(self.removed, sizes, strict=True) if size is None
+                path for path, is_there in zip(self.removed, stored, strict=True) if not is_there
             )
 
 
@@ -261,7 +264,7 @@ class Undo:
         for file in undo.files():
             if file["path"] in undo.remove or not _may_hold(file, units):
                 continue
-            rows = read_columns(undo.table.url, file, undo.table.schema)
+            rows = read_live_rows(undo.table.url, file, undo.table.schema)
             remaining = rows.filter(pc.invert(pc.is_in(rows["file"], paths)))
             if remaining.num_rows < rows.num_rows:
                 key = undo.ledger.key("repair", file["path"])

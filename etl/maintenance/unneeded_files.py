@@ -15,7 +15,8 @@ import numpy as np
 
 from etl import storage
 from etl.compact_collections import DigestSet, SpilledList, digest, index_of
-from etl.delta import log_segment
+from etl.delta import deletion_vectors, log_segment
+from etl.delta.commit_history import LogicalFile
 from etl.delta.table import Table
 from etl.lake import leases, releases, scratch
 from etl.lake.ledger import Ledger
@@ -134,7 +135,7 @@ def find_uploads(lake: str, horizon: datetime) -> list[uploads.Upload]:
 
 
 def _list_data_files(url: str) -> Iterator[storage.FileInfo]:
-    """Yield the files of a table that have a data file's name, in its own folders."""
+    """Yield the files of a table that have the name of a data file, or of a file with deletion vectors."""
     name = url.rpartition("/")[2]
 
     @cache
@@ -144,6 +145,9 @@ def _list_data_files(url: str) -> Iterator[storage.FileInfo]:
     for file in storage.walk_files(url):
         is_ours = _is_ours(name, file.uri.removeprefix(f"{url}/"))
         if is_ours and not is_table(file.uri.rpartition("/")[0]):
+            yield file
+    for file in storage.walk_files(storage.join(url, deletion_vectors.FOLDER)):  # a hidden folder
+        if deletion_vectors.is_vector_file(file.uri.removeprefix(f"{url}/")):
             yield file
 
 
@@ -171,7 +175,7 @@ class _Log:
         self.times = _entry_times(table.url)
         self.kept = DigestSet(_paths(table))
         if changes := Ledger(table.url, fingerprint="", table=table).foreign_changes():
-            self.kept.update(changes.removed)
+            self.kept.update(path for file in changes.removed for path in file.stored_paths)
 
     @classmethod
     def newest(cls, url: str, before: "_Log | None") -> "_Log | None":
@@ -191,7 +195,9 @@ class _Log:
 
 
 def _paths(table: Table) -> Iterator[str]:
-    return (file["path"] for file in table.files("path", by=()))
+    """Yield the paths of the live data files, and of the files with their deletion vectors."""
+    for file in table.files("path", "vector", by=()):
+        yield from LogicalFile(file["path"], file["vector"]).stored_paths
 
 
 class _Removal(NamedTuple):
@@ -209,8 +215,8 @@ class _Removals:
         # 25 bytes for each action rather than Python objects: a log can have millions.
         digests, versions, is_add = bytearray(), array("q"), array("b")
         for commit in table.commits():
-            for paths, kind in ((commit.remove, 0), (commit.add, 1)):
-                for path in paths:
+            for files, kind in ((commit.remove, 0), (commit.add, 1)):
+                for path in (path for file in files for path in file.stored_paths):
                     digests += digest(path)
                     versions.append(commit.version)
                     is_add.append(kind)

@@ -3,11 +3,13 @@
 from collections.abc import Iterator
 
 from etl import storage
-from etl.delta import vacuum_records
+from etl.delta import deletion_vectors, vacuum_records
+from etl.delta.commit_history import LogicalFile
 from etl.delta.log_segment import ranges
 from etl.delta.table import Table
 from etl.delta.vacuum_records import VacuumRecord
 from etl.errors import TableError
+from etl.lake.foreign_changes import live_files
 
 
 def restore_record(table: Table, key: str) -> None:
@@ -28,18 +30,20 @@ def find_vacuumed_versions(table: Table) -> list[tuple[int, int]]:
 
     Cost: one listing of the table, and one pass over its log.
     """
-    stored = {file.uri for file in storage.walk_files(table.url)}
-    needed = {file["path"] for file in table.files("path", by=())}
+    folders = (table.url, storage.join(table.url, deletion_vectors.FOLDER))
+    stored = {file.uri for folder in folders for file in storage.walk_files(folder)}
+    needed = {path for file in live_files(table) for path in file.stored_paths}
     return ranges(_versions(table, stored, needed))
 
 
 def _versions(table: Table, stored: set[str], needed: set[str]) -> Iterator[int]:
-    missing: set[str] = set()  # of the files that are live at the version
+    missing: set[LogicalFile] = set()  # of the files that are live at the version
     for commit in table.commits():
         missing.difference_update(commit.remove)
         missing.update(
-            path
-            for path in commit.add
+            file
+            for file in commit.add
+            for path in file.stored_paths
             if path not in needed and storage.join(table.url, path) not in stored
         )
         if missing:

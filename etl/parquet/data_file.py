@@ -20,13 +20,17 @@ _FILE_NAME = re.compile(r"\w+-[0-9a-f]{12}-\d+\.parquet")
 
 @dataclass(frozen=True)
 class DataFile:
-    """A finished data file: path relative to the table, bytes, rows, and Delta statistics (JSON)."""
+    """A finished data file: path relative to the table, bytes, rows, and Delta statistics (JSON).
+
+    A deletion vector, given as in the list of a table's data files, may strike some of these rows.
+    """
 
     path: str
     size: int
     rows: int
     partition: Mapping[str, str]
     statistics: str
+    vector: str | None = None
 
 
 def is_data_file(path: str) -> bool:

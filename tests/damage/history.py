@@ -126,7 +126,7 @@ def _make_complete(lakes: Lakes, client: Client) -> None:
 def _repair_one_file(recipe: Recipe, client: Client) -> None:
     """Lose a data file of the newest increment, and repair the lake, which starts an epoch."""
     documents = Table.open(recipe.table_url("documents"))
-    path = next(c.add for c in reversed(list(documents.commits())) if c.add)[0]
+    path = next(c.add for c in reversed(list(documents.commits())) if c.add)[0].path
     (storage.local_path(documents.url) / path).unlink()
     assert repair(recipe.lake, drop=True).sources
     run(recipe, cluster=client)

@@ -88,7 +88,7 @@ class _TableFiles:
             if name in release.versions:
                 old = Table.open(table.url, release.versions[name])
                 self._released.update(old.data_files()["path"].to_pylist())
-        self._old = {path for commit in table.commits() for path in commit.add}
+        self._old = {file.path for commit in table.commits() for file in commit.add}
         self._roles = _roles({path.name: path.read_text() for path in sorted(log.glob("*.json"))})
         self._newest = max((path.name for path in log.glob("*.parquet")), default="")
 

@@ -54,7 +54,6 @@ def configure(folder: Path, **properties: str) -> None:
     [
         ({"minReaderVersion": 99}, "reader version 99"),
         ({"readerFeatures": ["telepathy"]}, "telepathy"),
-        ({"readerFeatures": ["deletionVectors"]}, "deletionVectors"),
         ({"readerFeatures": ["typeWidening"]}, "typeWidening"),
     ],
 )
@@ -78,7 +77,15 @@ def test_a_checkpoint_of_version_2_is_refused_in_a_lake_only(tmp_path: Path) -> 
     assert open_external(str(tmp_path)).files.num_rows == 1
 
 
-def test_a_deletion_vector_is_refused_whatever_the_protocol_says(tmp_path: Path) -> None:
+def test_deletion_vectors_are_refused_in_an_external_table_only(tmp_path: Path) -> None:
+    make(tmp_path)
+    upgrade(tmp_path, readerFeatures=["deletionVectors"])
+    assert Table.open(str(tmp_path)).data_files().num_rows == 1
+    with pytest.raises(TableError, match="deletionVectors"):
+        open_external(str(tmp_path))
+
+
+def test_a_deletion_vector_counts_whatever_the_protocol_says(tmp_path: Path) -> None:
     def change(action: Actions) -> None:
         if "add" in action:
             action["add"]["deletionVector"] = VECTOR
@@ -86,8 +93,8 @@ def test_a_deletion_vector_is_refused_whatever_the_protocol_says(tmp_path: Path)
     make(tmp_path)
     edit_entry(str(tmp_path), 1, change)
     for _ in "log", "checkpoint":
-        with pytest.raises(TableError, match="deletionVectors"):
-            Table.open(str(tmp_path))
+        (file,) = Table.open(str(tmp_path)).files("rows", "physical_rows")
+        assert (file["rows"], file["physical_rows"]) == (2, 3)
         deltalake.DeltaTable(str(tmp_path)).create_checkpoint()
 
 

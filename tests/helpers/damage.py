@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 from upath import UPath
 
 from etl.delta.table import Table
-from etl.lake.ledger import Drop, Ledger, key_of
-from etl.lake.ledger_entry import LedgerEntry
+from etl.lake.ledger import Ledger, key_of
+from etl.lake.ledger_entry import Drop, LedgerEntry
 from etl.parquet.data_file import DataFile
 from etl.recipe.recipe import Recipe
 from tests.helpers.paths import at, opened

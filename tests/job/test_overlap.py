@@ -13,7 +13,8 @@ from etl.job import read_step
 from etl.job.plan import Drops, make_plan
 from etl.job.run import run
 from etl.lake import lake_epochs
-from etl.lake.ledger import Drop, Ledger
+from etl.lake.ledger import Ledger
+from etl.lake.ledger_entry import Drop
 from etl.lake.work_units import WorkResult
 from etl.recipe.recipe import Recipe
 from tests.helpers.corpus import prose, write_parquet

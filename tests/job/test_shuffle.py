@@ -30,7 +30,7 @@ from etl.job.shuffle import ShuffleReport, ShuffleSettings, shuffle
 from etl.job.shuffle_tasks import SortBucket, SplitFiles
 from etl.lake.jobs import JobIdentity, hold_job
 from etl.lake.lake_epochs import all_ledgers, start_lake_epoch
-from etl.lake.ledger import Drop
+from etl.lake.ledger_entry import Drop
 from etl.lake.lineage_record import Change
 from etl.lake.random_keys import random_keys
 from etl.lake.releases import create_release

@@ -13,8 +13,8 @@ from upath import UPath
 from etl import schemas, storage
 from etl.errors import ConflictError, MismatchError, StorageError
 from etl.lake.input_log import InputLog
-from etl.lake.ledger import Drop, Ledger
-from etl.lake.ledger_entry import LedgerEntry
+from etl.lake.ledger import Ledger
+from etl.lake.ledger_entry import Drop, LedgerEntry
 from etl.lake.table_specs import SPECS
 from etl.lake.work_units import split_key
 from etl.parquet.data_file import DataFileWriter

@@ -19,7 +19,8 @@ from etl.errors import ConflictError, LoaderError, MismatchError, TableError
 from etl.job.plan import make_plan
 from etl.job.run import run
 from etl.lake import releases
-from etl.lake.ledger import Drop, Ledger
+from etl.lake.ledger import Ledger
+from etl.lake.ledger_entry import Drop
 from etl.loader import TokenDataset
 from etl.maintenance.optimize import optimize
 from etl.maintenance.repair import repair

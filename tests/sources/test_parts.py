@@ -16,8 +16,8 @@ from pyarrow import feather
 
 from etl import schemas
 from etl.lake.known_files import identify_files
-from etl.lake.ledger import Drop, Ledger
-from etl.lake.ledger_entry import LedgerEntry
+from etl.lake.ledger import Ledger
+from etl.lake.ledger_entry import Drop, LedgerEntry
 from etl.lake.table_specs import SPECS
 from etl.lake.work_units import split_key
 from etl.sources import Source, Split
