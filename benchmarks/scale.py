@@ -171,7 +171,7 @@ def _commit(
     ledger: Ledger, recipe: Recipe, results: list[WorkResult], splits: Mapping[str, Split]
 ) -> None:
     entries = [
-        LedgerEntry(result.key, result.documents, splits[result.key], result.content)
+        LedgerEntry(result.key, result.files["documents"], splits[result.key], result.content)
         for result in results
     ]
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

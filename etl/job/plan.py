@@ -21,7 +21,7 @@ from etl.lake.known_files import Comparison, identify_files
 from etl.lake.lake_epochs import all_ledgers, lake_epoch_of
 from etl.lake.ledger import Ledger
 from etl.lake.table_specs import SPECS
-from etl.lake.work_units import WorkUnit, kept_units, split_key
+from etl.lake.work_units import WorkUnit, is_read, kept_units
 from etl.plural import many
 from etl.recipe.recipe import Recipe, Step
 from etl.recipe.recipe_diff import differences
@@ -46,7 +46,7 @@ NO_DROPS: Final = Drops()
 
 @dataclass(frozen=True, kw_only=True)
 class UnitsToDo:
-    """How many units of ``documents`` later steps have not processed yet; a unit is a split's kept rows."""
+    """How many units of ``texts`` later steps have not processed yet; a unit is a split's kept rows."""
 
     undecided: int = 0  # not deduplicated
     unkeyed: int = 0  # deduplicated, but their keys are not written
@@ -150,6 +150,7 @@ def plan_work(
     _check_foreign_changes(recipe, ledgers, begin)
     documents = ledgers["documents"]
     is_new = "documents" in begin
+    is_unread = is_new or "texts" in begin
     held = HeldTables(documents)
     before = None if is_new else held.read_before(str(recipe.lake))
     listing = list_source(recipe.source, before, lake=str(recipe.lake))
@@ -165,7 +166,7 @@ def plan_work(
     )
     splits = SpilledList(cut_files(known.files, recipe.source, inputs.parts))
     todo = SpilledList(
-        s for s in splits if is_new or not documents.is_done(split_key(documents, s))
+        s for s in splits if is_unread or not is_read(documents, ledgers["texts"], s)
     )
     of_tables = {*held.addresses.values()}  # the log says what became of these files
     # A file in a folder that could not be listed is not missing.
@@ -181,7 +182,8 @@ def plan_work(
     if drops.drop_missing:
         changed, missing = changed | dict.fromkeys(missing, _MISSING), []
     if changed and "duplicates" in ledgers:  # the replaced rows may be keepers of other files' rows
-        begin = tuple(s for s in recipe.steps if s in begin or s != "documents")
+        decided = ("duplicates", "tokens")
+        begin = tuple(s for s in recipe.steps if s in begin or s in decided)
     if changed or drops.rebuild:
         _check_tables(recipe, existing)
     for name, ledger in existing.items():
@@ -265,9 +267,9 @@ def _check_tables(recipe: Recipe, ledgers: Mapping[str, Ledger]) -> None:
 
 
 def _count_units(ledgers: Mapping[Step, Ledger], begin: Sequence[Step]) -> UnitsToDo:
-    """Count the units of ``documents`` that later steps have not processed yet."""
-    table = ledgers["documents"].table
-    if table is None or "documents" in begin:
+    """Count the units of ``texts`` that later steps have not processed yet."""
+    table = ledgers["texts"].table
+    if table is None or "texts" in begin:
         return UnitsToDo()  # no unit exists
     units = SpilledList(kept_units(table))
     duplicates, tokens = ledgers.get("duplicates"), ledgers.get("tokens")
@@ -292,7 +294,7 @@ def _count_units(ledgers: Mapping[Step, Ledger], begin: Sequence[Step]) -> Units
 def _check_origins(tokens: Ledger, units: SpilledList[WorkUnit]) -> None:
     """Raise MismatchError if the table holds tokens of documents that do not exist."""
     assert tokens.table is not None
-    # A damaged log of ``documents`` may have lost units whose tokens were committed.
+    # A damaged log of ``texts`` may have lost units whose tokens were committed.
     live = PackedKeySet(tokens.key(unit.key) for unit in units)
     paths = [file["path"] for file in tokens.table.files("path")]
     for path, keys in zip(paths, tokens.units_of(paths), strict=True):
@@ -326,6 +328,7 @@ def _tables_to_begin(
         raise _mismatch(recipe, ledgers[others[0]], others[0])
     if rebuild:  # the first table that differs and all later ones; all tables if none differs
         first = recipe.steps.index(others[0]) if others else 0
+        first = 0 if recipe.steps[first] == "texts" else first  # it is read together with documents
         return tuple(
             s for i, s in enumerate(recipe.steps) if i >= first or ledgers[s].table is None
         )

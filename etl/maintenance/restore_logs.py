@@ -6,7 +6,7 @@ damaged, nothing is lost.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -18,11 +18,10 @@ from etl.delta.table import Table
 from etl.lake.finished_versions import forget_finished
 from etl.lake.jobs import Job
 from etl.lake.lake_epochs import all_ledgers, drop_all, start_lake_epoch
-from etl.lake.ledger import Drop, Ledger
+from etl.lake.ledger import Drop, Ledger, key_of
 from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.lineage_record import Change, Origin
 from etl.lake.table_specs import SPECS
-from etl.lake.work_units import kept_units
 from etl.recipe.recipe import Recipe
 
 _UNKNOWN = "unknown"  # the fingerprint of an input file that no longer exists
@@ -49,14 +48,16 @@ def restore_logs(lake: str, logs: Logs, job: Job) -> None:
     sound = (_ledger(name, table, logs) for name, table in logs.tables.items())
     ledgers = all_ledgers(lake, [*sound, *damaged.values()])
     drops = {}
-    if "documents" in damaged and "duplicates" in ledgers:  # it may have lost that an arrival ended
-        decided = ledgers["duplicates"].newest_arrival()
-        drops["documents"] = Drop(open_arrival=1 + decided)
     for name, ledger in ledgers.items():
+        origins = [damaged[each] for each in ("documents", "texts") if each in damaged]
         if SPECS[name].is_index:
             drops[name] = drop_all(ledger)
-        elif "documents" in damaged and name != "documents" and not SPECS[name].from_training:
-            drops[name] = _drop_lost_units(ledger, damaged["documents"])
+        elif made_from := [each for each in origins if _is_made_from(name, each)]:
+            drops[name] = _drop_lost_units(ledger, made_from)
+    if "texts" in damaged and "duplicates" in ledgers:  # it may have lost that an arrival ended
+        decided = ledgers["duplicates"].newest_arrival()
+        drop = drops.get("texts", Drop())
+        drops["texts"] = replace(drop, open_arrival=1 + decided)
     start_lake_epoch(ledgers, drops, partial(_describe, logs, job))
 
 
@@ -75,14 +76,23 @@ def _ledger(name: str, table: Table, logs: Logs) -> Ledger:
     return Ledger(table.url, fingerprint=fingerprint, table=table)
 
 
-def _drop_lost_units(ledger: Ledger, documents: Ledger) -> Drop:
-    """Return what a table drops so that units which documents has lost are done again when they are back.
+def _is_made_from(name: str, origin: Ledger) -> bool:
+    return origin.url.rpartition("/")[2] in SPECS[name].made_from
+
+
+def _drop_lost_units(ledger: Ledger, origins: Sequence[Ledger]) -> Drop:
+    """Return what a table drops so that units which its origins have lost are done again when they are back.
 
     Rows of these units are found, and dropped, when the lake is verified.
     """
-    assert documents.table is not None
-    live = PackedKeySet(ledger.key(unit.key) for unit in kept_units(documents.table))
-    return Drop(keys=[key for key in ledger.done() if key not in live])
+    live = [PackedKeySet(map(ledger.key, _units_in(origin))) for origin in origins]
+    return Drop(keys=[key for key in ledger.done() if any(key not in keys for keys in live)])
+
+
+def _units_in(ledger: Ledger) -> Iterator[str]:
+    """Yield the keys of the units of work that ``documents`` or ``texts`` has rows of."""
+    assert ledger.table is not None
+    return (key_of(file["path"]) for file in ledger.table.files("path", by=()))
 
 
 def _describe(

@@ -151,7 +151,8 @@ class Undo:
         self._ledgers = all_ledgers(lake, (undo.ledger for undo in self.tables.values()))
         inputs = live_inputs(read_versions(tables["documents"]))
         self._inputs, self._recorded = inputs.files(), inputs.recorded
-        self._units = {unit.key: unit for unit in kept_units(self.tables["documents"].table)}
+        texts = self.tables.get("texts")
+        self._units = {} if texts is None else {u.key: u for u in kept_units(texts.table)}
 
     def _missing_files(self) -> Iterator[Problem]:
         for name, undo in self.tables.items():
@@ -169,6 +170,8 @@ class Undo:
                 undo.units |= self.tables[source].units if source in self.tables else set()
             if name == "documents":
                 self._undo_documents(undo)
+            elif name == "texts":
+                undo.remove = {f["path"] for f in undo.files() if key_of(f["path"]) in undo.units}
             elif name == "duplicates":
                 self._undo_duplicates(undo)
             else:
@@ -183,9 +186,14 @@ class Undo:
         return [problem for problem in self._damaged if (problem.redo or problem.table) == name]
 
     def _undo_documents(self, undo: _TableUndo) -> None:
-        sources = {str(file["path"]): str(file["min.source"]) for file in undo.files()}
-        for problem in self._problems("documents"):
-            source = sources[str(problem.file)]
+        """Undo the splits behind damaged files of ``documents`` and ``texts``, which are read together."""
+        sources = {
+            f"{name}/{file['path']}": str(file["min.source"])
+            for name in ("documents", "texts")
+            for file in (self.tables[name].files() if name in self.tables else ())
+        }
+        for problem in (*self._problems("documents"), *self._problems("texts")):
+            source = sources[f"{problem.table}/{problem.file}"]
             inputs = undo.ledger.inputs
             samples = partial(inputs.samples, inputs.identity_of(source))
             _, why = find_input(self._recorded(source), source, samples)
@@ -193,11 +201,11 @@ class Undo:
                 self.left.append(UnrepairedProblem(problem=problem, why=why))
             # A damaged file whose input is gone stays: some of its rows may be readable. A missing file
             # has none, so its units are undone in any case.
-            if why is None or f"documents/{problem.file}" in self._missing:
+            if why is None or f"{problem.table}/{problem.file}" in self._missing:
                 self.sources.add(source)
                 undo.units.add(key_of(str(problem.file)))
         # A unit may have several files; all are written again.
-        undo.remove = {path for path in sources if key_of(path) in undo.units}
+        undo.remove = {f["path"] for f in undo.files() if key_of(f["path"]) in undo.units}
 
     def _undo_duplicates(self, undo: _TableUndo) -> None:
         damaged = {str(problem.file) for problem in self._problems("duplicates")}
@@ -231,7 +239,8 @@ class Undo:
         restored: dict[str, list[DataFile]] = {}
         for path in undo.restored:
             if path not in rewritten:
-                restored.setdefault(key_of(path), []).append(undo.removed[path])
+                key = undo.ledger.key(key_of(path)) if name == "texts" else key_of(path)
+                restored.setdefault(key, []).append(undo.removed[path])
         return Drop(
             paths=undo.dropped | (rewritten.keys() - undo.removed.keys()),
             keys=undo.units if is_documents else {undo.ledger.key(key) for key in undo.units},
@@ -256,13 +265,13 @@ class Undo:
         """Rewrite sound data files of duplicates without the rows of undone units; return them by path."""
         undo = self.tables["duplicates"]
         units = [unit for key, unit in self._units.items() if key in undo.units]
-        paths = pa.array([path for unit in units for path in unit.paths], pa.string())
+        undone = pa.array([unit.key for unit in units], pa.string())
         rewritten = {}
         for file in undo.files():
             if file["path"] in undo.remove or not _may_hold(file, units):
                 continue
             rows = read_columns(undo.table.url, file, undo.table.schema)
-            remaining = rows.filter(pc.invert(pc.is_in(rows["file"], paths)))
+            remaining = rows.filter(pc.invert(pc.is_in(rows["unit"], undone)))
             if remaining.num_rows < rows.num_rows:
                 key = undo.ledger.key("repair", file["path"])
                 writer = DataFileWriter(

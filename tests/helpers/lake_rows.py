@@ -10,9 +10,16 @@ Row = dict[str, object]
 def rows(lake: str | None, name: str, version: int | None = None) -> list[Row]:
     """Return all rows of a table sorted by address, without columns that depend on the data files."""
     table = Table.open(storage.join(str(lake), name), version).dataset().to_table()
-    varying = ("file", "token_end")  # the position of a row, not its content
+    varying = ("unit", "token_end")  # the position of a row, not its content
     contents = [{k: v for k, v in row.items() if k not in varying} for row in table.to_pylist()]
     return sorted(contents, key=lambda row: (row["source"], row["row"]))
+
+
+def judged(lake: str | None) -> list[Row]:
+    """Return the rows of ``documents`` with the other columns of ``texts``; ``text`` is None without a row."""
+    texts = {(row["source"], row["row"]): row for row in rows(lake, "texts")}
+    documents = rows(lake, "documents")
+    return [{"text": None} | texts.get((r["source"], r["row"]), {}) | r for r in documents]
 
 
 def rows_by_table(recipe: Recipe) -> dict[str, list[Row]]:

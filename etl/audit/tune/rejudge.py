@@ -20,7 +20,7 @@ from etl.stages.signals import SIGNALS
 
 # Columns that are null for rejected rows, or that no rule reads.
 _UNKEPT: Final = ("text", "content_hash", "verdict")
-_FIXED: Final = frozenset(schemas.documents([]).names) - {*_UNKEPT}
+_FIXED: Final = frozenset(schemas.judged([]).names) - {*_UNKEPT}
 _LANGUAGE: Final = frozenset({"lang", "lang_score"})
 KEPT: Final = 1 << 30
 """The position of kept rows, after the positions of all stages."""
