@@ -20,12 +20,15 @@ from etl.stages.dedup_base import DedupStage, duplicates_schema
 
 @dataclass(frozen=True)
 class DocumentReader:
-    """The tables that deduplication reads and writes, and the stages that it runs for."""
+    """The lake whose tables deduplication reads and writes, and the stages that it runs for."""
 
-    documents: str  # URL of the table
-    texts: str  # URL of the table
-    duplicates: str  # URL of the table
+    lake: str  # its URL
     stages: tuple[DedupStage, ...] = ()
+
+    @property
+    def duplicates(self) -> str:
+        """The URL of ``duplicates``."""
+        return storage.join(self.lake, "duplicates")
 
     @property
     def duplicates_schema(self) -> pa.Schema:
@@ -34,7 +37,7 @@ class DocumentReader:
 
     def table_of(self, file: NumberedFile) -> str:
         """Return the URL of the table ``texts`` that a file belongs to."""
-        return self.texts if file.lake is None else storage.join(file.lake, "texts")
+        return storage.join(file.lake or self.lake, "texts")
 
     def read(self, file: NumberedFile, columns: Sequence[str]) -> pa.Table:
         """Return ``row`` and ``columns`` of the rows of a file that are not listed as duplicates."""
@@ -53,7 +56,7 @@ class DocumentReader:
 
     def listed_rows(self, file: NumberedFile, kinds: Sequence[str]) -> NDArray[np.int64]:
         """Return the rows of a file that are listed in ``duplicates`` with one of the kinds."""
-        url = self.duplicates if file.lake is None else storage.join(file.lake, "duplicates")
+        url = storage.join(file.lake or self.lake, "duplicates")
         return duplicate_rows(url, file.duplicates, file.unit, kinds=kinds)
 
     def read_ranked(self, file: NumberedFile, columns: Sequence[str]) -> pa.Table:
@@ -64,10 +67,9 @@ class DocumentReader:
         preference = KeepPreference.of(self.stages)
         table = self.read(file, [*columns, *preference.text_columns()])
         for name in preference.columns() if file.judged else ():
-            documents = read_source(
-                self.documents, file.judged, file.source, ["source", "row", name]
-            )
-            found = take_rows(documents, table["row"], self.documents)
+            url, names = storage.join(self.lake, "documents"), [*schemas.ADDRESS, name]
+            documents = read_source(url, file.judged, file.source, names)
+            found = take_rows(documents, table["row"], url)
             table = table.append_column(name, found[name])
         rank = pa.array(preference.rank(file, table), pa.float64())
         return table.append_column("rank", rank).select(["row", "rank", *columns])

@@ -5,7 +5,7 @@ arrival are decided together. Rows that a repair has dropped and a run has read 
 that they are decided as before.
 """
 
-from etl import schemas
+from etl import schemas, storage
 from etl.compact_collections import SpilledList
 from etl.compute.listener import Progress
 from etl.dedup import key_writer
@@ -99,7 +99,4 @@ def _deduplicate(run: RunContext) -> None:
 
 
 def _reader(run: RunContext) -> DocumentReader:
-    documents, texts, duplicates = (
-        run.ledgers[step].url for step in ("documents", "texts", "duplicates")
-    )
-    return DocumentReader(documents, texts, duplicates, run.recipe.dedup_stages)
+    return DocumentReader(storage.normalize(str(run.recipe.lake)), run.recipe.dedup_stages)

@@ -53,7 +53,7 @@ class UnrepairedProblem:
 
 @dataclass
 class _TableUndo:
-    """What is undone in one table: the keys of units of ``documents``, and the data files to remove.
+    """What is undone in one table: the keys of units in ``documents``, and the data files to remove.
 
     ``table`` is what Tokenlake's commits have made, with the files that another program has removed
     (``removed``) and without those that it has added (``added``).

@@ -16,7 +16,7 @@ def rows(lake: str | None, name: str, version: int | None = None) -> list[Row]:
 
 
 def judged(lake: str | None) -> list[Row]:
-    """Return the rows of ``documents`` with the other columns of ``texts``; ``text`` is None without a row."""
+    """Return the rows of ``documents`` with the columns of ``texts``; without a row, ``text`` is None."""
     texts = {(row["source"], row["row"]): row for row in rows(lake, "texts")}
     documents = rows(lake, "documents")
     return [{"text": None} | texts.get((r["source"], r["row"]), {}) | r for r in documents]

@@ -46,7 +46,7 @@ def make_recipe(table: SourceTable, lake: UPath, tokenizer: Path) -> Recipe:
 
 
 def texts(recipe: Recipe) -> Counter[object]:
-    return Counter(row["text"] for row in rows(recipe.lake, "documents"))
+    return Counter(row["text"] for row in rows(recipe.lake, "texts"))
 
 
 @pytest.mark.slow

@@ -46,7 +46,7 @@ from etl.sources.read_split import count_records
 from etl.stages import Python, Url
 from tests.helpers.corpus import prose, records, write_jsonl, write_parquet
 from tests.helpers.damage import paths
-from tests.helpers.lake_rows import addresses, rows
+from tests.helpers.lake_rows import addresses, judged, rows
 from tests.helpers.paths import at
 
 Counting = Callable[[Split, int], int]
@@ -59,7 +59,7 @@ def other_lake(recipe: Recipe, name: str) -> Recipe:
 def test_every_record_has_one_outcome(client: Client, recipe: Recipe, tiny_tokenizer: Path) -> None:
     report = run(recipe, cluster=client)
     assert report.ok
-    documents = rows(recipe.lake, "documents")
+    documents = judged(recipe.lake)
     duplicates = rows(recipe.lake, "duplicates")
     tokens = rows(recipe.lake, "tokens")
     expected = records(0, 300)
@@ -107,7 +107,7 @@ def test_a_run_plans_to_read_documents_that_later_steps_have_not_processed(
     """The number of workers follows from it, although nothing of the source is left to read."""
     run(recipe, cluster=client)
     assert make_plan(recipe).planned_bytes == 0
-    kept = sum(path.stat().st_size for path in paths(recipe, "documents", "kept"))
+    kept = sum(path.stat().st_size for path in paths(recipe, "texts", "kept"))
     stages = [*recipe.stages[:-1], recipe.stages[-1].model_copy(update={"append_eos": False})]
     other = recipe.model_copy(update={"stages": stages})
     assert make_plan(other, Drops(rebuild=True)).planned_bytes == kept
@@ -360,7 +360,11 @@ def test_the_counts_of_all_commits_add_up(client: Client, recipe: Recipe) -> Non
         assert lineage["fingerprint"] == recipe.fingerprint("documents")
     assert sorted(files.values()) == [80, 100, 120]
     tokens = fields_of(next(Table.open(recipe.table_url("tokens")).history()))
-    assert [table["name"] for table in tokens["input_tables"]] == ["documents", "duplicates"]
+    assert [table["name"] for table in tokens["input_tables"]] == [
+        "documents",
+        "texts",
+        "duplicates",
+    ]
     assert tokens["tokenizer"]["append_eos"] is True
 
 

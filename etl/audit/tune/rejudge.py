@@ -1,4 +1,4 @@
-"""Apply the filters of a recipe again to the stored columns of ``documents``, without text.
+"""Apply the filters of a recipe again to the stored columns of ``documents``.
 
 A rule over signals gives the same verdict as a run for each document whose signals are stored. The verdict
 of a stage without such rules (a Python function, a condition on text) is known only for the documents that
