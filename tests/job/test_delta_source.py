@@ -156,14 +156,14 @@ def test_rows_removed_from_the_table_are_dropped_on_request(
     assert not make_plan(recipe).has_work()
 
 
-def test_the_documents_of_another_lake_are_a_source(
+def test_the_texts_of_another_lake_are_a_source(
     client: Client, recipe: Recipe, table: SourceTable, place: UPath
 ) -> None:
     table.append(4)
     run(recipe, cluster=client)
     second = recipe.model_copy(
         update={
-            "source": recipe.source.model_copy(update={"path": recipe.table_url("documents")}),
+            "source": recipe.source.model_copy(update={"path": recipe.table_url("texts")}),
             "lake": str(place / "second"),
         }
     )
@@ -174,6 +174,19 @@ def test_the_documents_of_another_lake_are_a_source(
     assert optimize(str(recipe.lake))
     assert run(second, cluster=client).rows == 2
     assert texts(second) == table.texts()
+
+
+def test_the_documents_of_another_lake_have_no_texts(
+    client: Client, recipe: Recipe, table: SourceTable, place: UPath
+) -> None:
+    table.append(1)
+    run(recipe, cluster=client)
+    source = recipe.source.model_copy(update={"path": recipe.table_url("documents")})
+    second = recipe.model_copy(update={"source": source, "lake": str(place / "second")})
+    with pytest.raises(SourceError, match="no column 'text'") as raised:
+        make_plan(second)
+    assert raised.value.hint is not None
+    assert raised.value.hint.endswith(f"its texts are in {recipe.table_url('texts')}")
 
 
 @pytest.mark.local_only

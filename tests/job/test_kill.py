@@ -89,13 +89,9 @@ def test_a_run_killed_between_documents_and_texts_reads_the_split_again(
     kept = [row for row in rows(recipe.lake, "documents") if row["verdict"] == "kept"]
     assert set(addresses(rows(recipe.lake, "texts"))) < set(addresses(kept))
     assert verify(str(recipe.lake)) == []
-    documents = version_of(recipe, "documents")
-    plan = make_plan(recipe)
-    assert len(plan.splits) + plan.done == 6
-    assert plan.done == commit - 1
+    assert make_plan(recipe).done == commit - 1
     run(recipe, cluster=client)
     assert outcome(recipe) == undisturbed
-    assert version_of(recipe, "documents") == documents + 6 - commit
 
 
 @pytest.mark.slow

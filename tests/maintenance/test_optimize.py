@@ -105,7 +105,7 @@ def test_compacted_keys_find_the_same_duplicates(
     compacted, single = (make(place / name, source, "dedup_exact", near) for name in "cw")
     small = replace(KEYS, layout=replace(KEYS.layout, row_group_rows=50))
     monkeypatch.setattr(key_writer, "KEYS", small)
-    monkeypatch.setitem(SPECS, "keys", small)  # type: ignore[arg-type]
+    monkeypatch.setitem(SPECS, "keys", small)
     monkeypatch.setattr(key_merger, "RUNS_PER_LEVEL", 99)  # runs merge no files
     for number in range(5):
         write(source, documents[8 * number : 8 * number + 8], 1, number)

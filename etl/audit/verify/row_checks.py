@@ -16,7 +16,7 @@ import polars as pl
 from etl import schemas
 from etl.audit.verify.file_checks import Problem
 from etl.delta.table import Table
-from etl.lake.commit_info import read_record
+from etl.lake.commit_info import find_record
 from etl.lake.ledger import Ledger, key_of
 from etl.parquet.data_file_reader import read_columns
 from etl.plural import many
@@ -26,15 +26,8 @@ _ADDRESS = ["source", "row"]
 _FRAME = {"source": pl.String, "row": pl.Int64, "file": pl.String}
 _KEEPER = {"keeper_source": pl.String, "keeper_row": pl.Int64, "keeper_lake": pl.String}
 _SIMILARITY = {"similarity": pl.Float64, "is_estimate": pl.Boolean}
-_DUPLICATES = {
-    "source": pl.String,
-    "row": pl.Int64,
-    "unit": pl.String,
-    "kind": pl.String,
-    **_KEEPER,
-    **_SIMILARITY,
-    "stored_in": pl.String,
-}
+_DECISION = {"source": pl.String, "row": pl.Int64, "unit": pl.String, "kind": pl.String}
+_DUPLICATES = {**_DECISION, **_KEEPER, **_SIMILARITY, "stored_in": pl.String}
 
 _UNIT = pl.col("file").str.split("/").list.last().str.slice(0, 32)  # as ``key_of`` does
 
@@ -61,9 +54,7 @@ def check_rows(
 ) -> Iterator[Problem]:
     """Yield a problem for rows that occur twice or lack their counterpart in another table.
 
-    Kept documents must have their texts if their split is done; without its key in ``texts``, the next run
-    reads the split again.
-
+    Documents of splits without a key in ``texts`` may lack texts: the next run reads these again.
     ``duplicates`` is the result of ``read_duplicates``.
     """
     assert texts.table is not None
@@ -91,8 +82,8 @@ def check_rows(
 def read_duplicates(table: Table | None) -> pl.DataFrame:
     """Return all rows of ``duplicates``, with the data file that holds each as ``stored_in``.
 
-    ``keeper_lake`` is null unless the keeper is in another lake,
-    and ``is_estimate`` unless the similarity may be an estimate.
+    ``keeper_lake`` is null unless the keeper is in another lake, and ``is_estimate`` unless the similarity
+    may be an estimate.
     """
     parts = [pl.DataFrame(schema=_DUPLICATES)]
     if table is not None:
@@ -158,7 +149,8 @@ def _check_texts(ledger: Ledger, texts: pl.DataFrame, documents: pl.DataFrame) -
     unknown = texts.join(documents, on=address, how="anti")
     yield from _by_file("texts", unknown, "of which `documents` has no row with the same verdict")
     assert ledger.table is not None
-    has_rejected = read_record(ledger.table).canonical["rejected"]["text"]
+    record = find_record(ledger.table)
+    has_rejected = record is not None and record.canonical["rejected"]["text"]
     stored = documents if has_rejected else documents.filter("kept")
     files = stored["file"].unique().to_list()
     done = [file for file in files if ledger.is_done(ledger.key(key_of(file)))]

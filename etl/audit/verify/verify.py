@@ -86,7 +86,9 @@ def _compare_tables(tables: Mapping[str, Table]) -> Iterator[Problem]:
     left_out = read_duplicates(duplicates)
     if texts is None:
         return  # not made by a recipe, or not yet
-    yield from check_rows(tables["documents"], open_ledger(texts), tokens, left_out)
+    yield from check_rows(
+        tables["documents"], Ledger(texts.url, fingerprint="", table=texts), tokens, left_out
+    )
     if tokens is not None and (ledger := find_ledger(tokens)) is not None:
         yield from _check_units(texts, tokens, left_out, ledger)
         if (shuffled := tables.get("tokens_shuffled")) is not None:
