@@ -50,9 +50,9 @@ class RangeIndex:
 def read_source(
     table_url: str, paths: Sequence[str], source: str, columns: Sequence[str] | pa.Schema
 ) -> pa.Table:
-    """Return ``row`` and other columns of the rows of an input file in some data files.
+    """Return columns of the rows of an input file in some data files, at least one.
 
-    ``columns`` includes ``source`` and ``row``.
+    ``columns`` includes ``source``.
     """
     parts = (read_columns(table_url, path, columns) for path in paths)
     return pa.concat_tables(part.filter(pc.equal(part["source"], source)) for part in parts)

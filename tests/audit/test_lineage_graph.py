@@ -79,7 +79,7 @@ def test_a_record_of_a_newer_format_is_refused(lake: Recipe) -> None:
         [], transactions={}, commit_info=to_commit_info({"format": schemas.FORMAT_VERSION + 1})
     )
     with pytest.raises(
-        TableError, match="has format version 8, but this release reads format version 7"
+        TableError, match="has format version 9, but this release reads format version 8"
     ):
         history(table.url)
 

@@ -14,6 +14,7 @@ from tokenizers import Tokenizer
 from upath import UPath
 
 from etl import storage
+from etl.audit.verify.verify import verify
 from etl.cli.commands.plan import lines
 from etl.compute.listener import Listener
 from etl.compute.worker_usage import UsageMeter
@@ -44,6 +45,7 @@ from etl.sources import Split
 from etl.sources.list_splits import list_splits, number_splits
 from etl.sources.read_split import count_records
 from etl.stages import Python, Url
+from etl.stages.base import Rejected
 from tests.helpers.corpus import prose, records, write_jsonl, write_parquet
 from tests.helpers.damage import paths
 from tests.helpers.lake_rows import addresses, judged, rows
@@ -202,6 +204,19 @@ def test_splits_of_cut_files_are_numbered_and_uncountable_files_are_left_out(
     assert sum(split.first_row is None for split in splits) > 2
     expected = list(number_splits(splits, map(count_records, splits)))
     assert [replace(split, identity=0) for split in numbered] == expected
+
+
+def test_texts_of_rejected_documents_are_stored_on_request(client: Client, recipe: Recipe) -> None:
+    recipe = recipe.model_copy(update={"rejected": Rejected(text=True)})
+    report = run(recipe, cluster=client)
+    texts, documents = rows(recipe.lake, "texts"), rows(recipe.lake, "documents")
+    assert [(r["source"], r["row"], r["verdict"]) for r in texts] == [
+        (r["source"], r["row"], r["verdict"]) for r in documents
+    ]
+    short = [r["text"] for r in judged(recipe.lake) if r["reason"] == "gopher_quality.short"]
+    assert set(short) == {"too short to keep"}
+    assert report.tokens == sum(int(str(r["num_tokens"])) for r in rows(recipe.lake, "tokens"))
+    assert verify(str(recipe.lake)) == []
 
 
 def test_a_different_recipe_is_refused_and_rebuilds_on_request(

@@ -51,7 +51,7 @@ def test_a_lake_of_another_format_version_is_refused(old: Recipe, command: str) 
     with pytest.raises(TableError) as caught:
         COMMANDS[command](old, str(old.lake))
     error = caught.value
-    assert error.what == "the lake has format version 4, but this release reads format version 7"
+    assert error.what == "the lake has format version 4, but this release reads format version 8"
     assert error.where is not None
     assert error.where.startswith(storage.normalize(old.lake))
     assert error.hint is not None
