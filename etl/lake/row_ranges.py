@@ -50,21 +50,27 @@ class RangeIndex:
 def read_source(
     table_url: str, paths: Sequence[str], source: str, columns: Sequence[str] | pa.Schema
 ) -> pa.Table:
-    """Return columns of the rows of an input file in some data files, at least one.
+    """Return columns of the rows of an input file in some data files; ``columns`` includes ``source``.
 
-    ``columns`` includes ``source``.
+    Raises TableError if there are no such files.
     """
+    if not paths:
+        raise _missing_rows(table_url)
     parts = (read_columns(table_url, path, columns) for path in paths)
     return pa.concat_tables(part.filter(pc.equal(part["source"], source)) for part in parts)
 
 
-def take_rows(table: pa.Table, rows: pa.ChunkedArray, where: str) -> pa.Table:
+def take_rows(table: pa.Table, rows: pa.ChunkedArray, table_url: str) -> pa.Table:
     """Return the rows of one input file with these values of ``row``, in their order.
 
-    Raises TableError if there is none for one of them; ``where`` is the URL of the table.
+    Raises TableError if there is none for one of them.
     """
     indices = pc.index_in(rows, table["row"].combine_chunks())
     if indices.null_count:
-        what = f"{indices.null_count} rows of another table are missing"
-        raise TableError(what, where=where, hint="run `etl verify LAKE`")
+        raise _missing_rows(table_url)
     return table.take(indices)
+
+
+def _missing_rows(table_url: str) -> TableError:
+    what = "the table lacks rows that another one has"
+    return TableError(what, where=table_url, hint="run `etl verify LAKE`")

@@ -54,10 +54,11 @@ def restore_logs(lake: str, logs: Logs, job: Job) -> None:
             drops[name] = drop_all(ledger)
         elif made_from := [each for each in origins if _is_made_from(name, each)]:
             drops[name] = _drop_lost_units(ledger, made_from)
-    if "texts" in damaged and "duplicates" in ledgers:  # it may have lost that an arrival ended
-        decided = ledgers["duplicates"].newest_arrival()
-        drop = drops.get("texts", Drop())
-        drops["texts"] = replace(drop, open_arrival=1 + decided)
+    if "texts" in damaged:
+        drops["documents"] = _drop_without_texts(ledgers["documents"], damaged["texts"])
+        if "duplicates" in ledgers:  # it may have lost that an arrival ended
+            decided = ledgers["duplicates"].newest_arrival()
+            drops["texts"] = replace(drops.get("texts", Drop()), open_arrival=1 + decided)
     start_lake_epoch(ledgers, drops, partial(_describe, logs, job))
 
 
@@ -74,6 +75,16 @@ def _ledger(name: str, table: Table, logs: Logs) -> Ledger:
     record = logs.records.get(name)
     fingerprint = logs.fingerprints.get(name, "") if record is None else record.fingerprint
     return Ledger(table.url, fingerprint=fingerprint, table=table)
+
+
+def _drop_without_texts(documents: Ledger, texts: Ledger) -> Drop:
+    """Return what ``documents`` drops so that splits whose texts are lost are read again as a whole."""
+    assert documents.table is not None
+    held = PackedKeySet(_units_in(texts))
+    files = list(documents.table.files("path", "partition.verdict", by=()))
+    kept = {key_of(file["path"]) for file in files if file["partition.verdict"] == "kept"}
+    lost = {key for key in kept if key not in held}
+    return Drop(paths=[f["path"] for f in files if key_of(f["path"]) in lost], keys=lost)
 
 
 def _is_made_from(name: str, origin: Ledger) -> bool:
@@ -96,12 +107,12 @@ def _units_in(ledger: Ledger) -> Iterator[str]:
 
 
 def _describe(
-    logs: Logs, job: Job, table: Table, _: Drop, __: Sequence[LedgerEntry], generation: int
+    logs: Logs, job: Job, table: Table, drop: Drop, _: Sequence[LedgerEntry], generation: int
 ) -> schemas.Lineage | None:
-    if not table.is_remains:
-        return job.record_on(table, Change(action="epoch", generation=generation))
     name = table.url.rpartition("/")[2]
-    inputs = _missing_inputs(table, logs) if name == "documents" else ()
+    if not table.is_remains and (name != "documents" or not drop.paths):
+        return job.record_on(table, Change(action="epoch", generation=generation))
+    inputs = _missing_inputs(table, drop, logs) if name == "documents" else ()
     change = Change(action="repair", generation=generation, input_files=inputs)
     return job.record_on(table, change, default=_lost_origin(name, logs))
 
@@ -116,11 +127,13 @@ def _lost_origin(name: str, logs: Logs) -> Origin | None:
     return replace(origin, step=SPECS[name].name, fingerprint=fingerprint, tokenizer=None)
 
 
-def _missing_inputs(documents: Table, logs: Logs) -> list[schemas.InputFile]:
-    """Return the input files with the records by which the rows and the lineage differ."""
+def _missing_inputs(documents: Table, drop: Drop, logs: Logs) -> list[schemas.InputFile]:
+    """Return the input files with the records by which the rows that stay and the lineage differ."""
     rows: Counter[str] = Counter()
-    for file in documents.files("min.source", "rows", by=()):
-        rows[str(file["min.source"])] += int(file["rows"])
+    dropped = {*drop.paths}
+    for file in documents.files("path", "min.source", "rows", by=()):
+        if file["path"] not in dropped:
+            rows[str(file["min.source"])] += int(file["rows"])
     known, files = logs.inputs.files(), []
     for uri in sorted({*rows, *known}):
         before = known.get(uri)

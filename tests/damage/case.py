@@ -51,7 +51,7 @@ def readers_of(kind: str) -> Sequence[tuple[str, ...]]:
     """Return commands that read files of a kind, each with its table; they must not fail with a traceback."""
     table = kind.partition(" ")[0]
     if kind.endswith(" data"):
-        return [("duplicates",)] if table in ("documents", "duplicates") else []
+        return [("duplicates",)] if table in ("documents", "texts", "duplicates") else []
     return [*_READERS, ("history", table)] if table in SPECS else _READERS
 
 

@@ -14,6 +14,7 @@ from etl.lake.table_specs import SPECS
 
 _DATA = {
     "documents": ("kept", "rejected", "old"),
+    "texts": ("kept", "old"),
     "duplicates": ("live", "released", "old"),
     "keys": ("live", "old"),
     "tokens": ("live", "released", "old"),
@@ -21,6 +22,7 @@ _DATA = {
 }
 _COMMITS = {
     "documents": ("create", "append", "epoch", "newest"),
+    "texts": ("create", "append", "epoch", "newest"),
     "duplicates": ("create", "append", "optimize", "epoch", "newest"),
     "keys": ("create", "append", "optimize", "epoch", "rebuild", "newest"),
     "tokens": ("create", "append", "optimize", "epoch", "newest"),
@@ -105,7 +107,7 @@ class _TableFiles:
         elif name.endswith(".parquet"):
             if path in self._live:
                 verdict = path.partition("/")[0].removeprefix("verdict=")
-                role = verdict if self._name == "documents" else "live"
+                role = verdict if self._name in ("documents", "texts") else "live"
             elif path in self._released:
                 role = "released"
             elif path in self._old:
