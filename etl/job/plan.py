@@ -151,7 +151,7 @@ def plan_work(
     documents = ledgers["documents"]
     is_new = "documents" in begin
     is_unread = is_new or "texts" in begin
-    held = HeldTables(documents)
+    held = HeldTables(documents, ledgers["texts"])
     before = None if is_new else held.read_before(str(recipe.lake))
     listing = list_source(recipe.source, before, lake=str(recipe.lake))
     inputs = InputLog.empty() if is_new else documents.inputs

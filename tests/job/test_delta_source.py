@@ -16,6 +16,7 @@ from etl.audit.verify.verify import verify
 from etl.cli.commands.trace import lines
 from etl.delta.table import Table
 from etl.errors import MismatchError, SourceError
+from etl.job import read_step
 from etl.job.plan import make_plan
 from etl.job.run import run
 from etl.lake.table_versions import history, live_inputs
@@ -154,6 +155,27 @@ def test_rows_removed_from_the_table_are_dropped_on_request(
     run(recipe, cluster=client, replace_changed=True)
     assert texts(recipe) == table.texts()
     assert not make_plan(recipe).has_work()
+
+
+def test_a_run_that_died_before_its_texts_reads_files_that_were_compacted_since(
+    client: Client, recipe: Recipe, table: SourceTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(3):
+        table.append(2)
+
+    def die(*_: object) -> None:
+        raise RuntimeError("died")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(read_step, "_commit_derived", die)
+        with pytest.raises(RuntimeError, match="died"):
+            run(recipe, cluster=client)
+    assert rows(recipe.lake, "documents") != rows(recipe.lake, "texts") == []
+    table.compact()
+    run(recipe, cluster=client)
+    assert texts(recipe) == table.texts()
+    assert not make_plan(recipe).has_work()
+    assert verify(str(recipe.lake)) == []
 
 
 def test_the_texts_of_another_lake_are_a_source(
