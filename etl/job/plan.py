@@ -12,6 +12,7 @@ from etl import storage
 from etl.compact_collections import PackedKeySet, SpilledList
 from etl.dedup.reference_lakes import ReferenceLake, open_reference_lakes
 from etl.delta.moved_rows import Move
+from etl.delta.table import Table
 from etl.errors import DamagedLogError, MismatchError, StorageError
 from etl.lake.commit_info import find_record
 from etl.lake.held_tables import HeldTables
@@ -119,10 +120,12 @@ def check_stages(recipe: Recipe) -> None:
 
 def open_ledgers(recipe: Recipe) -> dict[Step, Ledger]:
     """Open the ledgers of the tables that a recipe fills, in the order of steps."""
-    return {
+    # Tables made from others come first: what they hold is there when the others are opened.
+    ledgers = {
         step: Ledger(recipe.table_url(step), fingerprint=recipe.fingerprint(step))
-        for step in recipe.steps
+        for step in reversed(recipe.steps)
     }
+    return {step: ledgers[step] for step in recipe.steps}
 
 
 def plan_work(
@@ -272,6 +275,7 @@ def _count_units(ledgers: Mapping[Step, Ledger], begin: Sequence[Step]) -> Units
     if table is None or "texts" in begin:
         return UnitsToDo()  # no unit exists
     units = SpilledList(kept_units(table))
+    _check_documents(ledgers["documents"], table, units)
     duplicates, tokens = ledgers.get("duplicates"), ledgers.get("tokens")
     unkeyed: list[int] = []  # bytes
     if duplicates is not None and "duplicates" not in begin:
@@ -289,6 +293,17 @@ def _count_units(ledgers: Mapping[Step, Ledger], begin: Sequence[Step]) -> Units
         num_bytes=max(undecided[1], untokenized[1]),
         unkeyed_bytes=sum(unkeyed),
     )
+
+
+def _check_documents(documents: Ledger, texts: Table, units: SpilledList[WorkUnit]) -> None:
+    """Raise MismatchError if ``texts`` holds units that a damaged log of ``documents`` has lost."""
+    for unit in units:
+        if not documents.is_done(unit.key):
+            raise MismatchError(
+                "the file holds texts of documents that do not exist",
+                where=storage.join(texts.url, unit.paths[0]),
+                hint="run `etl repair LAKE`, then run again",
+            )
 
 
 def _check_origins(tokens: Ledger, units: SpilledList[WorkUnit]) -> None:

@@ -171,7 +171,7 @@ class Undo:
             if name == "documents":
                 self._undo_documents(undo)
             elif name == "texts":
-                undo.remove = {f["path"] for f in undo.files() if key_of(f["path"]) in undo.units}
+                self._undo_texts(undo)
             elif name == "duplicates":
                 self._undo_duplicates(undo)
             else:
@@ -187,13 +187,12 @@ class Undo:
 
     def _undo_documents(self, undo: _TableUndo) -> None:
         """Undo the splits behind damaged files of ``documents`` and ``texts``, which are read together."""
-        sources = {
-            f"{name}/{file['path']}": str(file["min.source"])
-            for name in ("documents", "texts")
-            for file in (self.tables[name].files() if name in self.tables else ())
-        }
+        sources = {key_of(file["path"]): str(file["min.source"]) for file in undo.files()}
         for problem in (*self._problems("documents"), *self._problems("texts")):
-            source = sources[f"{problem.table}/{problem.file}"]
+            key = key_of(str(problem.file))
+            if key not in sources:  # texts without documents
+                continue
+            source = sources[key]
             inputs = undo.ledger.inputs
             samples = partial(inputs.samples, inputs.identity_of(source))
             _, why = find_input(self._recorded(source), source, samples)
@@ -203,8 +202,14 @@ class Undo:
             # has none, so its units are undone in any case.
             if why is None or f"{problem.table}/{problem.file}" in self._missing:
                 self.sources.add(source)
-                undo.units.add(key_of(str(problem.file)))
+                undo.units.add(key)
         # A unit may have several files; all are written again.
+        undo.remove = {f["path"] for f in undo.files() if key_of(f["path"]) in undo.units}
+
+    def _undo_texts(self, undo: _TableUndo) -> None:
+        """Undo the texts of undone splits, and damaged ones of splits that ``documents`` has not."""
+        known = {key_of(file["path"]) for file in self.tables["documents"].files()}
+        undo.units |= {key_of(str(problem.file)) for problem in self._problems("texts")} - known
         undo.remove = {f["path"] for f in undo.files() if key_of(f["path"]) in undo.units}
 
     def _undo_duplicates(self, undo: _TableUndo) -> None:

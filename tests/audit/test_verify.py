@@ -241,23 +241,6 @@ def test_missing_texts_are_found(lake: Recipe) -> None:
     assert ("tokens", "its documents no longer exist") in problems
 
 
-def test_texts_of_documents_with_another_verdict_are_found(lake: Recipe) -> None:
-    path = live(lake, "texts", "kept")[0]
-    rejected = _documents(lake, "rejected")[0]
-
-    def moved(rows: pa.Table) -> pa.Table:
-        addresses = {
-            name: [rejected[name], *rows[name].to_pylist()[1:]] for name in schemas.ADDRESS
-        }
-        for name, values in addresses.items():
-            rows = _change(rows, name, values)
-        return rows
-
-    new = rewrite(lake, "texts", moved, path)
-    problems = [p for p in verify(str(lake.lake)) if p.file == new]
-    assert any("1 row of which `documents` has no row" in p.what for p in problems)
-
-
 def _add_duplicate(recipe: Recipe, row: dict[str, Any], keeper: dict[str, Any]) -> None:
     table = open_table(recipe, "duplicates")
     writer = DataFileWriter(table.url, schemas.DUPLICATES, DUPLICATES.layout, name="d" * 32)
