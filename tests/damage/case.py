@@ -30,10 +30,11 @@ from typer.testing import Result
 
 from etl.delta.table import Table
 from etl.errors import TokenlakeError
-from etl.job.plan import UnitsToDo, make_plan
+from etl.job.plan import make_plan
 from etl.job.run import run
 from etl.job.run_report import RunReport
 from etl.job.shuffle import shuffle
+from etl.job.units_to_do import UnitsToDo
 from etl.lake.table_specs import SPECS
 from etl.recipe.recipe import Recipe
 from tests.damage.content import Content, Past, read_content, read_past
