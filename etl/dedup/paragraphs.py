@@ -11,11 +11,10 @@ depends only on the documents before it: a run that adds files gives the result 
 the new files come after the old ones. The first document with a unit, for step 1 and for step 3, is looked up
 in the table ``keys`` (``etl.dedup.key_lookup``): documents of earlier runs are not read again.
 
-Cost: the hashes of new documents are read once; the shuffles move 24 bytes per unit and, for each of steps 2
-and 3, 32 per repeat; all units with the same hash are in one partition. The workers keep the units whose hash
-occurs more than once, 24 bytes each. Between steps 2 and 3, the partitions of the hashes ask the partitions
-of the documents which documents are short: 24 bytes for each document and partition that has units of it.
-Text is not read.
+Cost: the hashes of new documents are read once, but no text; the shuffles move 24 bytes per unit and, for
+each of steps 2 and 3, 32 per repeat; all units with the same hash are in one partition. The workers keep the
+units whose hash occurs more than once, 24 bytes each. Between steps 2 and 3, the partitions of the hashes ask
+those of the documents which are short: 24 bytes for each document and partition that has units of it.
 """
 
 import json
