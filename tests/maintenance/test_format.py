@@ -41,7 +41,7 @@ COMMANDS: dict[str, Callable[[Recipe, str], object]] = {
 def old(recipe: Recipe) -> Recipe:
     """A recipe with a lake of format version 4, whose log entries have no checksums."""
     for entry in at(recipe.lake).glob("*/_delta_log/*.json"):
-        content = entry.read_bytes().replace(rb"\"format\":7,", rb"\"format\":4,")
+        content = entry.read_bytes().replace(rb"\"format\":8,", rb"\"format\":4,")
         entry.write_bytes(re.sub(rb',"(previous|checksum)":"[0-9a-f]*"', b"", content))
     return recipe
 
