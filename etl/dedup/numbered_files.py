@@ -46,9 +46,7 @@ class NumberedFile:
     kinds: tuple[str, ...] = KINDS  # kinds of duplicates to compare its rows for
     keyed: tuple[Kind, ...] = ()  # the kinds whose keys are in a table ``keys``
     lake: str | None = None  # URL of the lake, if it is another one
-    judged: tuple[
-        str, ...
-    ] = ()  # data files of ``documents`` with the same rows, if a pass reads them
+    judged: tuple[str, ...] = ()  # data files of ``documents``, if a pass reads them
 
 
 def files_of(

@@ -26,9 +26,7 @@ class WorkUnit:
     first_row: int
     last_row: int
     arrival: int = 1  # of documents that arrive earlier, duplicates are kept
-    judged: tuple[
-        str, ...
-    ] = ()  # data files of ``documents`` with its rows, if deduplication reads them
+    judged: tuple[str, ...] = ()  # data files of ``documents``, if deduplication reads them
 
     @property
     def span(self) -> tuple[Address, Address]:
