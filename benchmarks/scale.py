@@ -50,7 +50,7 @@ from etl.lake.ledger import Ledger
 from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.lineage_record import input_files
 from etl.lake.stage_costs import total_counts
-from etl.lake.table_specs import DOCUMENTS, DUPLICATES
+from etl.lake.table_specs import DOCUMENTS, DUPLICATES, SPECS, TEXTS
 from etl.lake.work_units import WorkResult, kept_units, split_key
 from etl.parquet.data_file import DataFile, DataFileWriter
 from etl.recipe.recipe import Recipe
@@ -67,7 +67,7 @@ ROWS = 10_000  # of a simulated split
 TOKENS = 4.5e12  # the size of FineWeb-Edu, FineWeb2 and other current corpora: a few trillion
 BYTES_PER_TOKEN = 4.2  # English prose, Qwen3's vocabulary
 SPLIT_BYTES = 32 << 20  # of text, the default; more for input of more than 32 TB
-DOCUMENT = schemas.documents([])
+SCHEMAS: dict[str, pa.Schema] = {DOCUMENTS.name: schemas.documents([]), TEXTS.name: schemas.texts()}
 
 
 class Work:
@@ -88,7 +88,12 @@ class Work:
         fragment = DataFile(path, 1, ROWS, {"verdict": "kept"}, json.dumps(numbers))
         content = Content(f"{split.identity:0{SAMPLE_DIGITS}x}", split.identity)
         return WorkResult(
-            key=key, source=split.uri, rows=ROWS, kept=ROWS, documents=[fragment], content=content
+            key=key,
+            source=split.uri,
+            rows=ROWS,
+            kept=ROWS,
+            files={"documents": [fragment]},
+            content=content,
         )
 
 
@@ -171,7 +176,7 @@ def _commit(
     ledger: Ledger, recipe: Recipe, results: list[WorkResult], splits: Mapping[str, Split]
 ) -> None:
     entries = [
-        LedgerEntry(result.key, result.documents, splits[result.key], result.content)
+        LedgerEntry(result.key, result.files["documents"], splits[result.key], result.content)
         for result in results
     ]
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
@@ -208,31 +213,30 @@ def reckon(seconds_per_split: float, mb_per_core_second: float, price: float) ->
 
 
 def barrier(lake: str, count: int, workers: int) -> None:
-    """Decide on the rows of generated data files of ``documents``, and write their keys."""
+    """Decide on the rows of generated data files of ``texts``, and write their keys."""
     recipe = Recipe(name="scale", source={"path": "s3://crawl"}, lake=lake, stages=["dedup_exact"])
     ledgers = {
         step: Ledger(recipe.table_url(step), fingerprint=recipe.fingerprint(step))
         for step in recipe.steps
     }
-    documents, duplicates = ledgers["documents"], ledgers["duplicates"]
-    layout = schemas.duplicates()
-    documents.create(documents_schema(recipe.stages), DOCUMENTS.layout)
-    duplicates.create(layout, DUPLICATES.layout)
+    texts, duplicates = ledgers["texts"], ledgers["duplicates"]
+    texts.create(TEXTS.schema(recipe), TEXTS.layout)
+    duplicates.create(schemas.duplicates(), DUPLICATES.layout)
     rng = random.Random(0)  # noqa: S311 (no secret)
     todo = splits(count)
     while entries := [
-        LedgerEntry(key, _few_rows(documents.url, key, split, rng, 4 * count))
+        LedgerEntry(texts.key(key), _few_rows(texts.url, key, split, rng, 4 * count))
         for split in islice(todo, 10_000)
-        for key in [split_key(documents, split)]
+        for key in [split_key(ledgers["documents"], split)]
     ]:
-        documents.commit(entries, lambda *_: None)
+        texts.commit(entries, lambda *_: None)
     del entries
-    tables = DocumentReader(documents.url, duplicates.url, recipe.dedup_stages)
+    tables = DocumentReader(storage.normalize(lake), recipe.dedup_stages)
     with Cluster(workers=workers).connect() as client:
         clock = Clock(count)
         decisions = DedupDecisions(duplicates)
-        assert documents.table is not None
-        units = SpilledList(kept_units(documents.table))
+        assert texts.table is not None
+        units = SpilledList(kept_units(texts.table))
         clock.tell("list the kept units")
         compared = ComparisonSet(
             units, decisions, KeysTable(duplicates), (), arrival=1, stages=recipe.dedup_stages
@@ -249,10 +253,10 @@ def barrier(lake: str, count: int, workers: int) -> None:
         del entries
         clock.tell("commit")
         decisions = DedupDecisions(duplicates)
-        looked = sum(len(decisions.files(unit.source)) for unit in units)
+        looked = sum(len(decisions.files(unit)) for unit in units)
         clock.tell("find the duplicates of each split")
         key_writer.update_keys(
-            client, documents, duplicates, reader=tables, describe=lambda *_, **__: lambda *_: None
+            client, texts, duplicates, reader=tables, describe=lambda *_, **__: lambda *_: None
         )
         clock.tell("write keys")
     print(
@@ -286,7 +290,7 @@ def generate_documents(lake: str, count: int) -> None:
     todo = splits(count)
     while batch := {split_key(ledger, split): split for split in islice(todo, 250)}:
         results = [
-            WorkResult(key=key, source=split.uri, rows=4, kept=4, documents=files)
+            WorkResult(key=key, source=split.uri, rows=4, kept=4, files={"documents": files})
             for key, split in batch.items()
             for files in [_few_rows(ledger.url, key, split, rng, 4 * count)]
         ]
@@ -294,16 +298,18 @@ def generate_documents(lake: str, count: int) -> None:
 
 
 def _few_rows(url: str, key: str, split: Split, rng: random.Random, texts: int) -> list[DataFile]:
-    """Write four documents with texts drawn from a limited number."""
+    """Write four rows of a table, with texts drawn from a limited number."""
+    name = url.rpartition("/")[2]
+    schema = SCHEMAS[name]
     hashes = [rng.randrange(texts).to_bytes(16, "little") for _ in range(4)]
     first = split.first_row or 0
-    columns: dict[str, Sequence[object]] = {name: [None] * 4 for name in DOCUMENT.names}
+    columns: dict[str, Sequence[object]] = {name: [None] * 4 for name in schema.names}
     columns |= {"source": [split.uri] * 4, "row": [first + k for k in range(4)]}
-    columns |= {"text": ["text"] * 4, "content_hash": hashes, "verdict": ["kept"] * 4}
-    writer = DataFileWriter(
-        url, DOCUMENT, DOCUMENTS.layout, name=key, partition={"verdict": "kept"}
-    )
-    writer.append(pa.table(columns, schema=DOCUMENT))
+    columns |= {"content_hash": hashes, "verdict": ["kept"] * 4}
+    columns |= {"text": ["text"] * 4} if name == TEXTS.name else {}
+    layout, partition = SPECS[name].layout, {"verdict": "kept"}
+    writer = DataFileWriter(url, schema, layout, name=key, partition=partition)
+    writer.append(pa.table(columns, schema=schema))
     return writer.close()
 
 

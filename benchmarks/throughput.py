@@ -38,7 +38,7 @@ from chains import CHAINS, distinct_text, run_on, text_of_which
 from token_data import tokenizer
 
 from etl import schemas, storage
-from etl.lake.table_specs import DOCUMENTS, TOKENS
+from etl.lake.table_specs import DOCUMENTS, TEXTS, TOKENS
 from etl.parquet.data_file import DataFileWriter
 from etl.sources import Source
 from etl.sources.list_splits import list_splits
@@ -140,13 +140,22 @@ def stage_tokenize(data: Path, pattern: str) -> dict[str, float]:
 
 
 def stage_write_documents(data: Path, pattern: str) -> dict[str, float]:
-    """Measure writing documents to Parquet (zstd)."""
+    """Measure writing documents and texts to Parquet (zstd)."""
     given = [apply(batch, []) for batch in take(data, pattern)]
     with tempfile.TemporaryDirectory() as folder:
         url = storage.normalize(folder)
-        writer = DataFileWriter(url, schemas.documents([]), DOCUMENTS.layout, name="bench")
-        found = measure(writer.append, given)
-        writer.close()
+        writers = [
+            DataFileWriter(url, schema, spec.layout, name=spec.name)
+            for spec, schema in ((DOCUMENTS, schemas.documents([])), (TEXTS, schemas.texts()))
+        ]
+
+        def write(batch: pa.Table) -> None:
+            for writer in writers:
+                writer.append(batch)
+
+        found = measure(write, given)
+        for writer in writers:
+            writer.close()
     return found
 
 

@@ -105,6 +105,35 @@ A lake is a folder with Delta tables, which any reader of Delta can open: delta-
 
 Readers skip data files by the minimum and the maximum of `id`, `reason`, `source` and `row` in the Delta log.
 It has at most half of an `id`, and at most 16 characters: an erased `id` does not remain in it.
+
+## Documents with their texts
+
+`documents` says what became of every record, and is small. The texts are in `texts`. The address, `source`
+and `row`, joins the two. With Polars:
+
+```python
+documents = pl.scan_delta("lake/documents").filter(verdict="kept", lang="de")
+texts = pl.scan_delta("lake/texts").select("source", "row", "text")
+documents.join(texts, on=["source", "row"]).collect()
+```
+
+With pyarrow:
+
+```python
+documents, texts = (DeltaTable(f"lake/{name}").to_pyarrow_dataset() for name in ("documents", "texts"))
+documents.join(texts, keys=["source", "row"], join_type="inner", right_suffix="_of_text").to_table()
+```
+
+With SQL, in DuckDB:
+
+```sql
+SELECT d.*, t.text
+FROM delta_scan('lake/documents') AS d
+JOIN delta_scan('lake/texts') AS t USING (source, "row")
+WHERE d.verdict = 'kept' AND d.lang = 'de'
+```
+
+`etl export` writes the kept documents that are not duplicates, with their texts, as plain files.
 """
 
 _SIGNALS_HEAD = f"""## Signals
@@ -151,7 +180,11 @@ _CLUSTER_FILE_PARTS = {
 _TABLES: dict[str, tuple[str, pa.Schema]] = {
     "documents": (
         "One row for each record of the input, kept or rejected. Signals follow after `metadata`, see below.",
-        schemas.documents([], schemas.DEDUP_COLUMNS),
+        schemas.documents([]),
+    ),
+    "texts": (
+        "One row for each kept document; with `rejected: {text: true}` also one for each rejected document.",
+        schemas.texts(schemas.DEDUP_COLUMNS),
     ),
     "tokens": (
         "One row for each kept document that is not a duplicate. `tokens_shuffled` has them in random order.",

@@ -87,10 +87,11 @@ def write(
     """Append a DataFrame to a Delta table in one commit, and return the new version.
 
     Workers write their partitions as data files; the commit's record holds ``lineage``. A missing table is
-    created; if it has the name of a table of a lake (documents, duplicates, keys, tokens), its columns have
-    the types of that table. All rows are stored as they are, also texts of rejected documents. ``archive``
-    compresses tokens as far as possible, for tables that are stored rather than trained on. Raises TableError
-    if the columns differ from the table's, and MismatchError if the table is managed by ``etl.run``.
+    created; if it has the name of a table that a recipe fills, or of ``keys``, its columns have the types of
+    that table, and ``documents`` may have those of ``texts``. All rows are stored as they are, also texts of
+    rejected documents. ``archive`` compresses tokens as far as possible, for tables that are stored rather
+    than trained on. Raises TableError if the columns differ from the table's, and MismatchError if the table
+    is managed by ``etl.run``.
     """
     url = storage.normalize(table_url)
     table = Table.open(url) if Table.exists(url) else None
@@ -158,7 +159,8 @@ def _schema_of(frame: dd.DataFrame, url: str) -> pa.Schema:
     """Return the schema of a new table: the columns of a lake's table of that name, then all others."""
     own = pa.Schema.from_pandas(frame._meta, preserve_index=False).remove_metadata()
     known = {
-        "documents": schemas.documents([], schemas.DEDUP_COLUMNS),
+        "documents": schemas.judged([], schemas.DEDUP_COLUMNS),
+        "texts": schemas.texts(schemas.DEDUP_COLUMNS),
         "duplicates": schemas.duplicates(has_references=True, has_cuts=True, has_estimates=True),
         "keys": schemas.KEYS,
         "tokens": schemas.TOKENS,

@@ -25,7 +25,7 @@ from etl.sources.records import MAX_ROWS
 from etl.stages import STAGES, Filter, Stage, Transform
 from etl.stages.apply import apply as apply_stages
 from etl.stages.base import Rejected
-from etl.stages.document_columns import documents_schema, split_at_transforms
+from etl.stages.document_columns import judged_schema, split_at_transforms
 from etl.stages.function import Function
 from etl.stages.signals import with_needs
 
@@ -176,9 +176,9 @@ def _columns_to_add(names: Sequence[str], stages: Sequence[Stage]) -> list[str]:
     """
     steps = (step for run in split_at_transforms(stages) for step in run)
     reads = {name for step in steps for name in with_needs(step.reads)}
-    fixed = {*schemas.documents([]).names, schemas.CONTENT_HASH.name} - {"reason", "verdict"}
+    fixed = {*schemas.judged([]).names} - {"reason", "verdict"}
     left_out = fixed - _LANGUAGE if reads & _LANGUAGE else fixed
-    added = [name for name in documents_schema(stages).names if name not in left_out]
+    added = [name for name in judged_schema(stages).names if name not in left_out]
     allowed = {"reason", "verdict"} if "reason" in names else set()
     if taken := [name for name in added if name in names and name not in allowed]:
         raise TableError(

@@ -1,9 +1,9 @@
 """Data contracts: the schemas of the tables of a lake, and the lineage record of a commit.
 
-A lake is a URL prefix with up to three Delta tables, ``documents``, ``duplicates`` and ``tokens``; ``keys``,
-an index of the first two; ``tokens_shuffled``, the rows of ``tokens`` in a random order; and ``losses``, what
-trainings have measured. The address of a row is ``(source, row)``: the URI of the input file and the ordinal
-of the record in it. This package imports only pyarrow and pydantic.
+A lake is a URL prefix with up to four Delta tables, ``documents``, ``texts``, ``duplicates`` and ``tokens``;
+``keys``, an index of the texts that are not duplicates; ``tokens_shuffled``, the rows of ``tokens`` in a
+random order; and ``losses``, what trainings have measured. The address of a row is ``(source, row)``: the
+URI of the input file and the ordinal of the record in it. This package imports only pyarrow and pydantic.
 """
 
 from etl.schemas.lineage import (
@@ -39,8 +39,10 @@ from etl.schemas.tables import (
     TableName,
     documents,
     duplicates,
+    judged,
     list_of,
     rule_of,
+    texts,
 )
 
 __all__ = [
@@ -74,6 +76,8 @@ __all__ = [
     "Usage",
     "documents",
     "duplicates",
+    "judged",
     "list_of",
     "rule_of",
+    "texts",
 ]

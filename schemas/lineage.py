@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from etl.schemas.tables import TableName
 
-FORMAT_VERSION: Literal[7] = 7
+FORMAT_VERSION: Literal[8] = 8
 """The version of the tables and records of a lake. A release reads and writes one version."""
 
 
@@ -112,13 +112,13 @@ arrival: no rows, but later documents arrive later; drop: of the rows of changed
 but an epoch of the lake starts; names: no rows, but names of input files.
 """
 
-_STEPS: Final[tuple[TableName, ...]] = ("documents", "duplicates", "tokens")
+_STEPS: Final[tuple[TableName, ...]] = ("documents", "texts", "duplicates", "tokens")
 
 
 class Lineage(_Record):
     """The record of one commit, which ``Table.history`` yields as JSON under ``tokenlake``."""
 
-    format: Literal[7] = FORMAT_VERSION
+    format: Literal[8] = FORMAT_VERSION
     run_id: str
     recipe: str  # its name
     fingerprint: str  # sha256 of everything that determines the rows of the table

@@ -5,11 +5,14 @@ from typing import Final, Literal
 
 import pyarrow as pa
 
-TableName = Literal["documents", "duplicates", "keys", "tokens", "tokens_shuffled", "losses"]
+TableName = Literal[
+    "documents", "texts", "duplicates", "keys", "tokens", "tokens_shuffled", "losses"
+]
 """The names of the tables of a lake, which ``etl.lake.table_specs`` defines."""
 
 RELEASED_TABLES: Final[tuple[TableName, ...]] = (
     "documents",
+    "texts",
     "duplicates",
     "tokens",
     "tokens_shuffled",
@@ -21,7 +24,7 @@ ADDRESS = ("source", "row")
 """The columns that identify a row: the URI of the input file and the number of the record in it."""
 
 VERDICTS = ("kept", "rejected")
-"""The values of the partition column ``verdict`` of ``documents``."""
+"""The values of the partition column ``verdict`` of ``documents`` and ``texts``."""
 
 
 def rule_of(reason: str) -> str:
@@ -92,11 +95,11 @@ DUPLICATES = pa.schema(
         pa.field("keeper_row", pa.int64(), nullable=False),
         pa.field("kind", pa.string(), nullable=False),
         pa.field("similarity", pa.float64(), nullable=False),
-        pa.field("file", pa.string(), nullable=False),
+        pa.field("unit", pa.string(), nullable=False),
     ]
 )
-"""Table ``duplicates``: ``kind`` is one of WHOLE, CUT or SHORT; ``file`` is the data file of ``documents``
-that holds the row, as a path relative to the table."""
+"""Table ``duplicates``: ``kind`` is one of WHOLE, CUT or SHORT; ``unit`` is the key of the unit of work that
+read the row, with which the names of its data files in ``texts`` begin."""
 
 WHOLE: tuple[str, ...] = ("exact", "near")
 """The kinds of documents that are dropped in favour of another, the keeper."""
@@ -111,14 +114,14 @@ KEYS = pa.schema(
     [
         pa.field("key", pa.int64(), nullable=False),
         pa.field("check", pa.int64(), nullable=False),
-        pa.field("file", pa.int64(), nullable=False),
+        pa.field("unit", pa.int64(), nullable=False),
         pa.field("row", pa.int64(), nullable=False),
         pa.field("kind", pa.string(), nullable=False),
     ]
 )
-"""Table ``keys``: the keys by which later duplicates of decided documents are found. ``file`` is the
-``file_id`` (``etl.lake.keys_table``) of the data file of ``documents`` that holds ``row``. Of the documents
-that are not duplicates as a whole, it has
+"""Table ``keys``: the keys by which later duplicates of decided documents are found. ``unit`` is
+the first 63 bits of the key of the unit of work that read ``row``. Of the documents that are not duplicates
+as a whole, it has
 
 - kind exact: ``key`` and ``check`` are the first and last 8 bytes of the content hash
 - kind near: ``key`` is the key of a band of the signature, and ``check`` is 0
@@ -132,10 +135,10 @@ def list_of(values: pa.DataType) -> pa.DataType:
 
 
 CONTENT_HASH = pa.field("content_hash", pa.binary())
-"""The column of ``documents`` for comparing equal texts; every table has it."""
+"""The column of ``documents`` and ``texts`` for comparing equal texts; always there."""
 
 SIGNATURE = pa.field("signature", pa.binary())
-"""The column of ``documents`` for comparing similar texts, the MinHash; null in rejected rows."""
+"""The column of ``texts`` for comparing similar texts, the MinHash; null in rejected rows."""
 
 UNITS = pa.schema(
     [
@@ -143,10 +146,10 @@ UNITS = pa.schema(
         pa.field("unit_chars", list_of(pa.int32())),
     ]
 )
-"""The columns of ``documents`` for comparing paragraphs, lines or sentences; null in rejected rows."""
+"""The columns of ``texts`` for comparing paragraphs, lines or sentences; null in rejected rows."""
 
 DEDUP_COLUMNS = pa.schema([CONTENT_HASH, SIGNATURE, *UNITS])
-"""All columns of ``documents`` that deduplication stages compare documents by."""
+"""All columns of ``texts`` that deduplication stages compare documents by."""
 
 CUTS = pa.schema([pa.field("cut", list_of(pa.int32())), pa.field("cut_chars", pa.int64())])
 """The columns of ``duplicates`` for removed units: their ordinals in the document and their code points in
@@ -182,7 +185,7 @@ COLUMN_CONTENT: Final[Mapping[str, str]] = {
     "kind": "`exact`, `near`, `cut` (shortened) or `short` (too little of it remains)",
     "similarity": "the Jaccard index with the keeper; of a cut, the share of code points that are removed",
     "is_estimate": "whether `similarity` is an estimate from the signatures",
-    "file": "the data file of `documents` with the row",
+    "unit": "the unit of work that read the row: its key, in `keys` the first 63 bits of it",
     "cut": "the ordinals of the paragraphs, lines or sentences that are removed",
     "cut_chars": "their code points in total",
     "key": "the beginning of a content hash, a band of a signature, or the hash of a unit",
@@ -208,22 +211,19 @@ def duplicates(
     similarities adds ``IS_ESTIMATE``.
 
     >>> duplicates(has_references=True, has_cuts=True).names[-4:]
-    ['file', 'keeper_lake', 'cut', 'cut_chars']
+    ['unit', 'keeper_lake', 'cut', 'cut_chars']
     """
     lake = [pa.field("keeper_lake", pa.string())] if has_references else []
     estimate = [IS_ESTIMATE] if has_estimates else []
     return pa.schema([*DUPLICATES, *estimate, *lake, *(CUTS if has_cuts else [])])
 
 
-def documents(
+def judged(
     signals: Iterable[str], dedup_columns: Iterable[pa.Field] = (CONTENT_HASH,)
 ) -> pa.Schema:
-    """Return the schema of table ``documents`` for a recipe that computes the given signals.
+    """Return the schema of documents that stages have judged: the columns of ``documents`` and ``texts``.
 
     ``dedup_columns`` are the columns that the deduplication stages compare documents by.
-
-    >>> documents(["num_words"]).names[-4:]
-    ['num_words', 'reason', 'content_hash', 'verdict']
     """
     return pa.schema(
         [
@@ -241,3 +241,23 @@ def documents(
             pa.field("verdict", pa.string(), nullable=False),
         ]
     )
+
+
+def documents(signals: Iterable[str]) -> pa.Schema:
+    """Return the schema of table ``documents`` for a recipe that computes the given signals.
+
+    >>> documents(["num_words"]).names[-4:]
+    ['num_words', 'reason', 'content_hash', 'verdict']
+    """
+    return pa.schema([field for field in judged(signals) if field.name != "text"])
+
+
+def texts(dedup_columns: Iterable[pa.Field] = (CONTENT_HASH,)) -> pa.Schema:
+    """Return the schema of table ``texts``, whose columns no filter computes.
+
+    >>> texts().names
+    ['id', 'source', 'row', 'text', 'url', 'content_hash', 'verdict']
+    """
+    columns = judged([], dedup_columns)
+    left_out = ("lang", "lang_score", "metadata", "reason")
+    return pa.schema([field for field in columns if field.name not in left_out])

@@ -23,7 +23,7 @@ def test_its_recipe_loads(tmp_path: Path) -> None:
     (block,) = blocks("yaml")
     (tmp_path / "web.yaml").write_text(block)
     recipe = Recipe.load(tmp_path / "web.yaml")
-    assert recipe.steps == ("documents", "duplicates", "tokens")
+    assert recipe.steps == ("documents", "texts", "duplicates", "tokens")
     assert recipe.source.path == "s3://crawl/2026-10/**/*.parquet"
 
 

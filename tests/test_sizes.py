@@ -18,7 +18,6 @@ LONGER = {
     "etl/dedup/paragraphs.py": 360,
     "etl/delta/table.py": 321,
     "etl/job/cost_estimate.py": 327,
-    "etl/job/plan.py": 350,
     "etl/kernels/lines/c4_cleaning.py": 355,
     "etl/kernels/lines/repeated.py": 347,
     "etl/kernels/signals/quality_counts.py": 319,

@@ -143,7 +143,7 @@ def lines(plan: "Plan") -> Iterator[str]:
             yield f"warning     texts can contain {', '.join(spelled[:3])}: the model has it as a word"
     for other in plan.others:
         kinds = " and ".join(other.kinds)
-        yield f"against     {other.url}, documents version {other.documents.version}: {kinds}"
+        yield f"against     {other.url}, texts version {other.texts.version}: {kinds}"
     if plan.units.unkeyed:
         splits = many(plan.units.unkeyed, "deduplicated split")
         yield f"keys        will be written for {splits}"
@@ -216,8 +216,12 @@ def _tables(plan: "Plan") -> Iterator[str]:
         state = "does not exist" if version is None else f"version {version}"
         if step in plan.begin:
             state += ", will be created" if version is None else ", will be rebuilt"
-        stages = " -> ".join(stage.kind for stage in _stages(plan.recipe, step)) or "no stages"
-        yield f"{step:<11} {stages}; {state}"
+        if step == "texts":
+            what = f"of {'all' if plan.recipe.rejected.text else 'kept'} documents"
+        else:
+            stages = _stages(plan.recipe, step)
+            what = " -> ".join(stage.kind for stage in stages) or "no stages"
+        yield f"{step:<11} {what}; {state}"
 
 
 def _stages(recipe: "Recipe", step: "Step") -> "tuple[Stage, ...]":

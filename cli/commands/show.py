@@ -19,7 +19,7 @@ app = typer.Typer()
 
 @app.command(
     epilog=options.examples(
-        "etl show lake/documents --columns id,reason,text --limit 3",
+        "etl show lake/texts --columns id,url,text --limit 3",
         "etl show lake/tokens --version 2",
     )
 )

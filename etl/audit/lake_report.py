@@ -27,7 +27,7 @@ from etl.parquet.data_file_reader import read_columns
 def report(lake: str, *, version: int | str | None = None) -> LakeReport:
     """Count the rows in the tables of a lake, by default the current ones.
 
-    ``version`` is a version of the lake's last table, ``tokens`` or else ``documents``, or the name of a
+    ``version`` is a version of the lake's last table, ``tokens`` or else ``texts``, or the name of a
     release. Raises TableError if the lake has no documents, or if the version does not exist.
     """
     url = storage.normalize(lake)

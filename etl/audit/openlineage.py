@@ -1,6 +1,6 @@
 """Export lineage as OpenLineage run events for data catalogs.
 
-The events follow spec 2-0-2 (https://openlineage.io). A run of a recipe writes up to three tables; each of
+The events follow spec 2-0-2 (https://openlineage.io). A run of a recipe writes up to four tables; each of
 them becomes one OpenLineage job with a START and a COMPLETE event. Run ids are derived from Tokenlake's, so
 exporting twice gives the same events.
 """
@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from etl import schemas
 from etl.audit.lineage_graph import Node
 from etl.lake.table_versions import Version
 from etl.storage.urls import is_local, local_path
@@ -62,7 +63,7 @@ def _run_events(node: Node, run_id: str, commits: Sequence[Version]) -> Iterator
         "outputFacets": {
             "outputStatistics": _facet(
                 "1-0-0/OutputStatisticsOutputDatasetFacet",
-                rowCount=sum(_rows_written(record.step, record.counts) for record in records),
+                rowCount=sum(map(_rows_written, records)),
             )
         },
     }
@@ -76,9 +77,11 @@ def _run_events(node: Node, run_id: str, commits: Sequence[Version]) -> Iterator
     }
 
 
-def _rows_written(step: str, counts: Any) -> int:
+def _rows_written(record: schemas.Lineage) -> int:
+    counts, has_rejected = record.counts, record.canonical["rejected"]["text"]
     rows = {"documents": counts.rows, "duplicates": counts.duplicates}
-    return int(rows.get(step, counts.kept))
+    rows |= {"texts": counts.rows} if has_rejected else {}
+    return rows.get(record.step, counts.kept)
 
 
 def _dataset(url: str) -> dict[str, str]:

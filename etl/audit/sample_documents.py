@@ -1,6 +1,6 @@
 """Sample documents of a lake by verdict, reason and language, with their texts.
 
-Cost: data files are read in random order, without texts, until ten times as many documents match as are
+Cost: data files of `documents` are read in random order until ten times as many documents match as are
 wanted; then the texts of the chosen ones.
 """
 
@@ -18,7 +18,7 @@ from etl.audit.value_counts import with_verdict
 from etl.delta.table import Table
 from etl.errors import TableError, nearest_names
 from etl.html.card import CardList
-from etl.lake.open_table import open_table
+from etl.lake.open_table import find_table, open_table
 
 _CANDIDATES: Final = 10  # matches to choose from, per document wanted; chosen here
 
@@ -44,13 +44,13 @@ def sample(
     if verdict not in (None, *schemas.VERDICTS):
         raise TableError(f"{verdict!r} is not a verdict", hint="write kept or rejected")
     table = open_table(storage.join(url, "documents"))
-    documents = Documents(table)
+    documents = Documents(table, find_table(storage.join(url, "texts")))
     chosen = _choose(table, _candidate_files(table, verdict, reason), n, reason, lang, seed)
     if chosen.is_empty() and n:
         raise _no_match(documents, url, verdict=verdict, reason=reason, lang=lang)
-    columns = [name for name in table.schema.names if name not in schemas.DEDUP_COLUMNS.names]
-    stored = [name for name in columns if name not in table.partition_columns]
-    rows = read_documents(table, chosen, stored)
+    unread = {schemas.CONTENT_HASH.name, *table.partition_columns}
+    columns = [name for name in table.schema.names if name not in unread]
+    rows = read_documents(table, chosen, columns)
     verdicts = ["kept" if row["reason"] is None else "rejected" for row in rows]
     return documents.show(
         [{**row, "verdict": each} for row, each in zip(rows, verdicts, strict=True)]

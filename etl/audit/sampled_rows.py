@@ -1,4 +1,4 @@
-"""Read random rows of `documents`: a few data files in random order, without their texts.
+"""Read random rows of `documents`: a few data files in random order.
 
 The order and the choice depend on a seed and the addresses of the rows alone.
 """
@@ -59,14 +59,15 @@ def read_documents(
     values: dict[tuple[str, int], Mapping[str, Any]] = {}
     for (path,), rows in addresses.group_by("path", maintain_order=True):
         wanted = {*rows.select("source", "row").iter_rows()}
-        for row in _read_in_file(table, str(path), wanted, columns):
+        for row in read_in_file(table, str(path), wanted, columns):
             values[row["source"], row["row"]] = row
     return [values[address] for address in addresses.select("source", "row").iter_rows()]
 
 
-def _read_in_file(
+def read_in_file(
     table: Table, path: str, wanted: AbstractSet[tuple[str, int]], columns: Sequence[str]
 ) -> Iterator[Mapping[str, Any]]:
+    """Yield some columns of the rows of a data file with the wanted addresses, read by row group."""
     numbers = to_arrow(np.array(sorted({row for _, row in wanted}), np.int64))
     with open_data_file(table.url, path, _schema(table, columns)) as file:
         for group in range(file.num_row_groups):

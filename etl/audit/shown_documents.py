@@ -6,16 +6,18 @@ from typing import Any, Final
 
 from etl import schemas
 from etl.audit.rule_limits import FailedLimit, failed_limits, limits_of
+from etl.audit.sampled_rows import read_in_file
 from etl.audit.source_texts import read_texts
 from etl.audit.tune.rejudge import StoredFilter
 from etl.audit.tune.thresholds import Thresholds
 from etl.delta.table import Table
 from etl.html.card import Card, CardList, Shown, document_card
 from etl.lake.commit_info import find_record
+from etl.lake.row_ranges import Address, RangeIndex
 from etl.lake.table_versions import stream_versions
 from etl.recipe.recipe import Recipe
 
-_FIXED: Final = frozenset(schemas.documents([], schemas.DEDUP_COLUMNS).names)
+_FIXED: Final = frozenset(schemas.documents([]).names)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -53,13 +55,14 @@ def signals_of(document: Mapping[str, Any]) -> dict[str, float]:
 
 
 class Documents:
-    """The table ``documents`` at one version, with its recipe's filters and limits and access to its input.
+    """The table ``documents`` at one version, with its recipe's filters and limits and access to texts.
 
     Without a recipe (``recipe`` is None), there are no filters and no texts of the input.
     """
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: Table, texts: Table | None) -> None:
         self.table = table
+        self._texts = texts
         self.record = find_record(table)
         self.recipe: Recipe | None = None
         self.filters: list[StoredFilter] = []
@@ -69,8 +72,9 @@ class Documents:
         self.limits = limits_of(self.filters)
 
     def show(self, rows: Sequence[Mapping[str, Any]]) -> CardList[ShownDocument]:
-        """Describe rows of ``documents``; missing texts are read again from the input."""
-        texts = self.source_texts(row for row in rows if row["text"] is None)
+        """Describe rows of ``documents``; texts that are not stored are read again from the input."""
+        stored = self._stored_texts(rows)
+        texts = self.source_texts(r for r in rows if stored.get((r["source"], r["row"])) is None)
         shown = CardList[ShownDocument]()
         for row in rows:
             again, why = texts.get((row["source"], row["row"]), (None, None))
@@ -80,11 +84,27 @@ class Documents:
                     **{name: row[name] for name in names},
                     limits=failed_limits(row, self.limits),
                     signals=signals_of(row),
-                    text=again if row["text"] is None else row["text"],
+                    text=stored.get((row["source"], row["row"]), again),
                     missing_text=why,
                 )
             )
         return shown
+
+    def _stored_texts(self, rows: Sequence[Mapping[str, Any]]) -> dict[Address, str]:
+        """Return the texts that are stored, by address."""
+        if self._texts is None or not rows:
+            return {}
+        index = RangeIndex.of(self._texts)
+        by_file: dict[str, set[Address]] = {}
+        for address in ((row["source"], row["row"]) for row in rows):
+            for path in index.files_between(address, address):
+                by_file.setdefault(path, set()).add(address)
+        found = (
+            row
+            for path, wanted in by_file.items()
+            for row in read_in_file(self._texts, path, wanted, ["text"])
+        )
+        return {(r["source"], r["row"]): r["text"] for r in found if r["text"] is not None}
 
     def source_texts(
         self, rows: Iterable[Mapping[str, Any]]

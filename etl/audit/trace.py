@@ -79,7 +79,7 @@ class _TraceableLake:
         self.url = url
         tables = open_tables(url)
         self.documents = tables["documents"]
-        self._shown = Documents(self.documents)
+        self._shown = Documents(self.documents, tables.get("texts"))
         self.duplicates = tables.get("duplicates")
         self.tokens = tables.get("tokens")
         self.shuffled = tables.get("tokens_shuffled")
@@ -99,13 +99,13 @@ class _TraceableLake:
         address = {"source": values["source"], "row": values["row"]}
         kept = values["verdict"] == "kept"
         decision = self._decision(address, done=done) if kept else None
+        [shown] = self._shown.show([values])
         duplicate = cut = None
         if decision is not None and decision[0]["kind"] in schemas.WHOLE:
             duplicate = self._duplicate(*decision)
         elif decision is not None:
-            cut = cut_of(decision[0], values["text"], decision[1])
+            cut = cut_of(decision[0], shown.text or "", decision[1])
         tokens = self._tokens_of(address) if kept else None
-        [shown] = self._shown.show([values])
         return Trace(
             id=values["id"],
             source=values["source"],

@@ -1,4 +1,4 @@
-"""Read rows and columns of `documents` by row address, without the rows listed as duplicates."""
+"""Read rows and columns of `texts` by row address, without the rows listed as duplicates."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,17 +13,22 @@ from etl.dedup.keep_preference import KeepPreference
 from etl.dedup.numbered_files import NumberedFile
 from etl.kernels.hashing.sorted_sets import between
 from etl.lake.dedup_decisions import duplicate_rows
+from etl.lake.row_ranges import read_source, take_rows
 from etl.parquet.data_file_reader import open_data_file, read_columns
 from etl.stages.dedup_base import DedupStage, duplicates_schema
 
 
 @dataclass(frozen=True)
 class DocumentReader:
-    """The tables that deduplication reads and writes, and the stages that it runs for."""
+    """The lake whose tables deduplication reads and writes, and the stages that it runs for."""
 
-    documents: str  # URL of the table
-    duplicates: str  # URL of the table
+    lake: str  # its URL
     stages: tuple[DedupStage, ...] = ()
+
+    @property
+    def duplicates(self) -> str:
+        """The URL of ``duplicates``."""
+        return storage.join(self.lake, "duplicates")
 
     @property
     def duplicates_schema(self) -> pa.Schema:
@@ -31,23 +36,28 @@ class DocumentReader:
         return duplicates_schema(self.stages)
 
     def table_of(self, file: NumberedFile) -> str:
-        """Return the URL of the table that a data file belongs to."""
-        return self.documents if file.lake is None else storage.join(file.lake, "documents")
+        """Return the URL of the table ``texts`` that a file belongs to."""
+        return storage.join(file.lake or self.lake, "texts")
 
     def read(self, file: NumberedFile, columns: Sequence[str]) -> pa.Table:
-        """Return ``row`` and ``columns`` of the rows of a data file that are not listed as duplicates."""
+        """Return ``row`` and ``columns`` of the rows of a file that are not listed as duplicates."""
         names = [*dict.fromkeys(["row", *columns])]
-        table = read_columns(self.table_of(file), file.path, names)
+        table = self.read_all(file, names)
         dropped = self.listed_rows(file, schemas.WHOLE)
         if len(dropped):
             is_kept = ~np.isin(np.asarray(table["row"].combine_chunks()), dropped)
             table = table.filter(pa.array(is_kept))
         return table.select(names)
 
+    def read_all(self, file: NumberedFile, columns: Sequence[str]) -> pa.Table:
+        """Return some columns of all rows of a file."""
+        url = self.table_of(file)
+        return pa.concat_tables(read_columns(url, path, columns) for path in file.paths)
+
     def listed_rows(self, file: NumberedFile, kinds: Sequence[str]) -> NDArray[np.int64]:
-        """Return the rows of a data file that are listed in ``duplicates`` with one of the kinds."""
-        url = self.duplicates if file.lake is None else storage.join(file.lake, "duplicates")
-        return duplicate_rows(url, file.duplicates, [file.path], kinds=kinds)
+        """Return the rows of a file that are listed in ``duplicates`` with one of the kinds."""
+        url = storage.join(file.lake or self.lake, "duplicates")
+        return duplicate_rows(url, file.duplicates, file.unit, kinds=kinds)
 
     def read_ranked(self, file: NumberedFile, columns: Sequence[str]) -> pa.Table:
         """Return what ``read`` returns, with the rank of each row (float64) as the column ``rank``.
@@ -55,25 +65,31 @@ class DocumentReader:
         Of several duplicates, the lowest rank is kept; documents of earlier arrivals have rank -inf.
         """
         preference = KeepPreference.of(self.stages)
-        table = self.read(file, [*columns, *preference.columns()])
+        table = self.read(file, [*columns, *preference.text_columns()])
+        for name in preference.columns() if file.judged else ():
+            url, names = storage.join(self.lake, "documents"), [*schemas.ADDRESS, name]
+            documents = read_source(url, file.judged, file.source, names)
+            found = take_rows(documents, table["row"], url)
+            table = table.append_column(name, found[name])
         rank = pa.array(preference.rank(file, table), pa.float64())
         return table.append_column("rank", rank).select(["row", "rank", *columns])
 
     def read_rows(self, file: NumberedFile, rows: NDArray[np.int64], column: str) -> pa.Array:
-        """Return the values of a column in the given rows of a data file, in the order of ``rows``."""
+        """Return the values of a column in the given rows of a file, in the order of ``rows``."""
         wanted = pa.array(rows)
         parts = self.read_row_groups(file, np.unique(rows), column)
         table = pa.concat_tables(part.filter(pc.is_in(part["row"], wanted)) for part in parts)
         indices = pc.index_in(wanted, table["row"].combine_chunks())
-        assert indices.null_count == 0, f"rows are missing from {file.path}"
+        assert indices.null_count == 0, f"rows are missing from {file.paths}"
         return table[column].combine_chunks().take(indices)
 
     def read_row_groups(
         self, file: NumberedFile, rows: NDArray[np.int64], column: str
     ) -> Iterator[pa.Table]:
         """Yield ``row`` and a column of the row groups that may hold some of ``rows`` (ascending)."""
-        with open_data_file(self.table_of(file), file.path, ["row", column]) as opened:
-            for group in range(opened.num_row_groups):
-                bounds = opened.bounds(group, "row")
-                if bounds is None or len(between(rows, *bounds)):
-                    yield opened.row_group(group)
+        for path in file.paths:
+            with open_data_file(self.table_of(file), path, ["row", column]) as opened:
+                for group in range(opened.num_row_groups):
+                    bounds = opened.bounds(group, "row")
+                    if bounds is None or len(between(rows, *bounds)):
+                        yield opened.row_group(group)

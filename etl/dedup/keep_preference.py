@@ -25,16 +25,17 @@ class KeepPreference:
         """Return the preference of a recipe with these deduplication stages."""
         return cls(find_dedup_stage(stages, DedupMinhash))
 
+    def text_columns(self) -> list[str]:
+        """Return the columns of ``texts`` that ``rank`` reads."""
+        return ["signature"] if self.stage is not None and self.stage.keep == "longest" else []
+
     def columns(self) -> list[str]:
         """Return the columns of ``documents`` that ``rank`` reads."""
-        if self.stage is None:
-            return []
-        if self.stage.keep == "longest":
-            return ["signature"]
-        return [self.stage.keep_column] if self.stage.keep_column is not None else []
+        column = None if self.stage is None else self.stage.keep_column
+        return [] if column is None else [column]
 
     def rank(self, file: NumberedFile, table: pa.Table) -> NDArray[np.float64]:
-        """Return the rank of each row of a data file; documents of earlier arrivals have rank -inf.
+        """Return the rank of each row of a file; documents of earlier arrivals have rank -inf.
 
         Documents of the same rank are kept in the order of their addresses.
         """

@@ -19,12 +19,13 @@ from etl.dedup.numbered_files import NumberedFile, address
 from etl.kernels.hashing.minhash_signatures import band_keys
 from etl.kernels.hashing.sorted_sets import between, distinct
 from etl.kernels.lines.text_units import NOT_COMPARED
-from etl.lake.keys_table import KeyFile, Kind, file_id
+from etl.lake.input_log import int63
+from etl.lake.keys_table import KeyFile, Kind
 from etl.parquet.data_file_reader import open_data_file
 from etl.stages.dedup_minhash import DedupMinhash
 
 EMPTY_KEYS: Final = pa.schema(
-    [schemas.KEYS.field(n) for n in ("key", "check", "file", "row")]
+    [schemas.KEYS.field(n) for n in ("key", "check", "unit", "row")]
 ).empty_table()
 
 _THREADS = 4  # files read at the same time: in an object store, each takes several requests
@@ -35,17 +36,17 @@ SHORT_CHECK: Final = 1
 
 @dataclass(frozen=True, eq=False)
 class StoredKeys:
-    """Stored keys of one kind, and the data files of ``documents`` that they belong to."""
+    """Stored keys of one kind, and the units of work that they belong to."""
 
     files: tuple[KeyFile, ...]
-    ids: NDArray[np.int64]  # (n,) of the data files of ``documents``, ascending; see ``file_id``
-    numbers: NDArray[np.int64]  # (n,) of the same data files
+    ids: NDArray[np.int64]  # (n,) the first 63 bits of the units' keys, ascending
+    numbers: NDArray[np.int64]  # (n,) of the same units
 
     @classmethod
     def of(cls, stored: Iterable[KeyFile], files: Iterable[NumberedFile], kind: Kind) -> Self:
         """Return the stored keys of a kind for the ``files`` that are marked as keyed for it."""
         keyed = (
-            (file_id(file.path), file.number)
+            (int63(file.unit), file.number)
             for file in files
             if kind in file.kinds and kind in file.keyed
         )
@@ -62,8 +63,8 @@ class StoredKeys:
     def matching(self, keys: NDArray[np.int64]) -> pd.DataFrame:
         """Return the stored keys that are among ``keys``.
 
-        The columns are ``key``, ``check`` and ``address``, all int64. Keys of unknown or removed data files
-        are left out.
+        The columns are ``key``, ``check`` and ``address``, all int64. Keys of unknown or removed units are
+        left out.
         """
         wanted = distinct(keys)
         files = [file for file in self.files if len(between(wanted, file.low, file.high))]
@@ -73,7 +74,7 @@ class StoredKeys:
         key, check, ids, rows = (
             np.asarray(table[n].combine_chunks()) for n in EMPTY_KEYS.column_names
         )
-        # Keys of files that were removed since stay in the table until it is rebuilt: their ids are
+        # Keys of units that were removed since stay in the table until it is rebuilt: their ids are
         # unknown.
         indices = np.minimum(np.searchsorted(self.ids, ids), max(len(self.ids) - 1, 0))
         is_known = self.ids[indices] == ids if len(self.ids) else np.zeros(len(ids), np.bool_)
@@ -101,7 +102,7 @@ def _read_matching(file: KeyFile, wanted: NDArray[np.int64]) -> pa.Table:
             keys = opened.row_group(group, ["key"])
             indices = _matching_indices(np.asarray(keys["key"].combine_chunks()), part)
             if len(indices):
-                rest = opened.row_group(group, ["check", "file", "row"])
+                rest = opened.row_group(group, ["check", "unit", "row"])
                 table = rest.add_column(0, EMPTY_KEYS.field("key"), keys["key"])
                 tables.append(table.take(pa.array(indices)))
     return pa.concat_tables(tables)

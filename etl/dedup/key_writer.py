@@ -44,7 +44,8 @@ from etl.dedup.numbered_files import (
 from etl.dedup.stored_file_list import store_file_list
 from etl.errors import ConflictError
 from etl.lake.dedup_decisions import DedupDecisions
-from etl.lake.keys_table import KINDS, KeyFile, KeysTable, Kind, file_id, list_key_files
+from etl.lake.input_log import int63
+from etl.lake.keys_table import KINDS, KeyFile, KeysTable, Kind, list_key_files
 from etl.lake.ledger import Describe, Ledger
 from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.lineage_record import NO_COUNTS
@@ -69,7 +70,7 @@ DescribeKeys = Callable[[schemas.Counts, schemas.Action], Describe]
 
 def update_keys(
     client: Client,
-    documents: Ledger,
+    texts: Ledger,
     duplicates: Ledger,
     *,
     reader: DocumentReader,
@@ -78,10 +79,10 @@ def update_keys(
     """Write the missing keys of decided documents in one commit; merge data files if there are many."""
     while True:
         decisions, table = DedupDecisions(duplicates), KeysTable(duplicates)
-        documents.refresh()
-        assert documents.table is not None
+        texts.refresh()
+        assert texts.table is not None
         units = SpilledList(
-            unit for unit in arrived_units(documents, duplicates) if decisions.include(unit)
+            unit for unit in arrived_units(texts, duplicates) if decisions.include(unit)
         )
         todo = SpilledList(unit for unit in units if not table.has(unit.key))
         if not len(todo):
@@ -136,8 +137,8 @@ def write_keys(
         )
         stored_units = StoredKeys.of(stored, numbered, "cut")
         partitions = partitions_for(source.per_document * int(rows.sum()), stored_units.rows)
-        paths = numbered.fields(numbers, ["path"])["path"]
-        ids = np.fromiter(map(file_id, paths), np.int64, len(numbers))
+        units = numbered.fields(numbers, ["unit"])["unit"]
+        ids = np.fromiter(map(int63, units), np.int64, len(numbers))
         write = _Write(url, name, numbers, ids, stored_units)
         keys = shuffle_by_range(keys, "key", partitions)
         results = map_frames("keys.write", write, keys, meta=_RESULT)
@@ -170,7 +171,7 @@ class _KeySource:
         return 1 + bands + (0 if self.cut is None else _UNITS_PER_ROW)
 
     def columns(self) -> list[str]:
-        """Return the columns of ``documents`` that keys are computed from."""
+        """Return the columns of ``texts`` that keys are computed from."""
         near = [] if self.near is None else ["signature"]
         return ["content_hash", *near, *([] if self.cut is None else ["unit_hashes"])]
 
@@ -231,8 +232,8 @@ class _Write:
 
     url: str
     name: str
-    numbers: NDArray[np.int64]  # (n,) of the data files of ``documents``, ascending
-    ids: NDArray[np.int64]  # (n,) of the same data files, see ``file_id``
+    numbers: NDArray[np.int64]  # (n,) of the units of work, ascending
+    ids: NDArray[np.int64]  # (n,) the first 63 bits of the keys of the same units
     stored: StoredKeys  # of units
 
     def __call__(self, keys: pd.DataFrame) -> pd.DataFrame:
@@ -265,7 +266,7 @@ class _Write:
         columns = {
             "key": keys["key"].to_numpy(),
             "check": keys["check"].to_numpy(),
-            "file": self.ids[np.searchsorted(self.numbers, file_of(documents))],
+            "unit": self.ids[np.searchsorted(self.numbers, file_of(documents))],
             "row": row_of(documents),
         }
         order = [(name, "ascending") for name in EMPTY_KEYS.column_names]

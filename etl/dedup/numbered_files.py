@@ -1,10 +1,11 @@
-"""Number the data files that a pass reads, and address rows by file number and position.
+"""Number the units of work that a pass reads, and address rows by file number and row.
 
 Documents are decided in the order of their arrival (``WorkUnit.arrival``), and the documents of one arrival
 at once. The documents of earlier arrivals are decided, and stay. If documents were read again after a
 repair, the others of their arrival may be decided: these take part in the comparison, but their decisions
-do not change. So decisions that are made again do not change. Documents of later arrivals are left out. Files
-are numbered by arrival, then in the order of addresses.
+do not change. So decisions that are made again do not change. Documents of later arrivals are left out. Units
+are numbered by arrival, then in the order of addresses. In the code of the passes, a unit is a numbered file:
+it has one data file of ``texts``, or several if it is large.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,20 +24,21 @@ from etl.lake.work_units import WorkUnit, kept_units
 from etl.stages.dedup_base import DedupStage
 
 ROW_BITS = 40
-"""Bits of the row in an address: row numbers are below 2^40, and a lake fewer than 2^23 files."""
+"""Bits of the row in an address: row numbers are below 2^40, and a lake has fewer than 2^23 units."""
 
 
 FILES_PER_DUPLICATES_FILE = 64
-"""Neighbouring data files of ``documents`` whose duplicates share a data file of ``duplicates``."""
+"""Neighbouring units whose duplicates share a data file of ``duplicates``."""
 
 
 @dataclass(frozen=True)
 class NumberedFile:
-    """A data file of ``documents`` with kept rows; numbers follow arrivals, then the order of addresses."""
+    """The kept rows of a unit of work; numbers follow arrivals, then the order of addresses."""
 
     number: int
     source: str
-    path: str
+    unit: str  # its key
+    paths: tuple[str, ...]  # data files of ``texts``, in row order
     rows: int
     decided: bool
     earlier: bool  # whether it arrived before the documents to decide on, or is in another lake
@@ -44,6 +46,7 @@ class NumberedFile:
     kinds: tuple[str, ...] = KINDS  # kinds of duplicates to compare its rows for
     keyed: tuple[Kind, ...] = ()  # the kinds whose keys are in a table ``keys``
     lake: str | None = None  # URL of the lake, if it is another one
+    judged: tuple[str, ...] = ()  # data files of ``documents``, if a pass reads them
 
 
 def files_of(
@@ -55,7 +58,7 @@ def files_of(
     keyed: Callable[[WorkUnit], tuple[Kind, ...]] = lambda _: (),
     lake: str | None = None,
 ) -> Iterator[NumberedFile]:
-    """Yield the data files of units, all with the number 0.
+    """Yield units as files, all with the number 0.
 
     ``arrival`` is that of the documents to decide on; by default, all units are earlier. ``keyed`` returns
     the kinds for which a unit's keys are in a table ``keys``; ``lake`` is the URL of the units' lake if it is
@@ -67,12 +70,21 @@ def files_of(
         assert decided or not earlier, f"{unit.source}: an earlier unit is undecided"
         keyed_kinds = keyed(unit) if earlier else ()
         is_read = decided and not set(kinds) <= set(keyed_kinds)
-        duplicates = decisions.files(unit.source) if is_read else ()
-        for path in unit.paths:
-            source, rows = unit.source, unit.rows
-            yield NumberedFile(
-                0, source, path, rows, decided, earlier, duplicates, kinds, keyed_kinds, lake
-            )
+        duplicates = decisions.files(unit) if is_read else ()
+        yield NumberedFile(
+            number=0,
+            source=unit.source,
+            unit=unit.key,
+            paths=unit.paths,
+            rows=unit.rows,
+            decided=decided,
+            earlier=earlier,
+            duplicates=duplicates,
+            kinds=kinds,
+            keyed=keyed_kinds,
+            lake=lake,
+            judged=() if earlier else unit.judged,
+        )
 
 
 def number_files(files: Iterable[NumberedFile]) -> Iterator[NumberedFile]:
@@ -96,7 +108,7 @@ def row_of(addresses: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 class ComparisonSet:
-    """Data files of ``documents`` and of ``keys`` to compare, to decide on the documents of an arrival."""
+    """Units and data files of ``keys`` to compare, to decide on the documents of an arrival."""
 
     def __init__(
         self,
@@ -108,7 +120,7 @@ class ComparisonSet:
         arrival: int,
         stages: Iterable[DedupStage],
     ) -> None:
-        """Collect the files of a lake's units up to ``arrival``, and of the other lakes' decided units."""
+        """Collect a lake's units up to ``arrival``, and the other lakes' decided units."""
         kinds = dict.fromkeys([*KINDS, *(kind for stage in stages for kind in stage.kinds)])
         kinds.pop(schemas.SHORT, None)  # a result of the comparison for CUT
         other_files = (file for other in others for file in _decided_files(other))
@@ -132,7 +144,7 @@ def by_arrival(units: Iterable[WorkUnit]) -> Iterator[WorkUnit]:
 def _decided_files(other: ReferenceLake) -> Iterator[NumberedFile]:
     decisions = DedupDecisions(other.duplicates)
     return files_of(
-        (unit for unit in kept_units(other.documents) if decisions.include(unit)),
+        (unit for unit in kept_units(other.texts) if decisions.include(unit)),
         decisions,
         kinds=other.kinds,
         keyed=other.keyed_kinds,

@@ -20,7 +20,6 @@ from etl.dedup.numbered_files import FILES_PER_DUPLICATES_FILE, NumberedFile, fi
 from etl.dedup.stored_file_list import StoredFileList
 from etl.lake.table_specs import DUPLICATES
 from etl.parquet.data_file import DataFile, DataFileWriter
-from etl.parquet.data_file_reader import read_columns
 
 PAIRS: Final = pd.DataFrame(
     {name: pd.Series(dtype="int64") for name in ("document", "keeper")}
@@ -59,7 +58,7 @@ def replace_dropped_keepers(earlier: pd.DataFrame, later: pd.DataFrame) -> pd.Da
 
 @dataclass(frozen=True)
 class PairWriter:
-    """Partition task that writes pairs, one data file per group of neighbouring data files."""
+    """Partition task that writes pairs, one data file per group of neighbouring files."""
 
     files: StoredFileList
     reader: DocumentReader
@@ -99,9 +98,9 @@ class PairWriter:
     def _rows(self, file: NumberedFile, pairs: pd.DataFrame, keepers: pd.DataFrame) -> pa.Table:
         """Return the rows for the pairs of one file.
 
-        ``keepers`` has, for each pair, the source and lake of its keeper's data file.
+        ``keepers`` has, for each pair, the source and lake of its keeper.
         """
-        ids = read_columns(self.reader.table_of(file), file.path, ["row", "id"])
+        ids = self.reader.read_all(file, ["row", "id"])
         rows = pa.array(row_of(pairs["document"].to_numpy()))
         size, schema = len(rows), self.reader.duplicates_schema
         columns = {
@@ -112,7 +111,7 @@ class PairWriter:
             "keeper_row": pa.array(row_of(pairs["keeper"].to_numpy())),
             "kind": pa.array(schemas.WHOLE).take(pa.array(pairs["kind"].to_numpy())),
             "similarity": pa.array(pairs["similarity"].to_numpy()),
-            "file": pa.array([file.path] * size),
+            "unit": pa.array([file.unit] * size),
             "is_estimate": pa.array(pairs["is_estimate"].to_numpy()),
             "keeper_lake": pa.array(keepers["lake"]),
         }

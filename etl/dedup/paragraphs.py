@@ -11,11 +11,10 @@ depends only on the documents before it: a run that adds files gives the result 
 the new files come after the old ones. The first document with a unit, for step 1 and for step 3, is looked up
 in the table ``keys`` (``etl.dedup.key_lookup``): documents of earlier runs are not read again.
 
-Cost: the hashes of new documents are read once; the shuffles move 24 bytes per unit and, for each of steps 2
-and 3, 32 per repeat; all units with the same hash are in one partition. The workers keep the units whose hash
-occurs more than once, 24 bytes each. Between steps 2 and 3, the partitions of the hashes ask the partitions
-of the documents which documents are short: 24 bytes for each document and partition that has units of it.
-Text is not read.
+Cost: the hashes of new documents are read once, but no text; the shuffles move 24 bytes per unit and, for
+each of steps 2 and 3, 32 per repeat; all units with the same hash are in one partition. The workers keep the
+units whose hash occurs more than once, 24 bytes each. Between steps 2 and 3, the partitions of the hashes ask
+those of the documents which are short: 24 bytes for each document and partition that has units of it.
 """
 
 import json
@@ -57,7 +56,7 @@ from etl.dedup.stored_file_list import StoredFileList
 from etl.kernels.hashing.sorted_sets import among, distinct
 from etl.lake.table_specs import DUPLICATES
 from etl.parquet.data_file import DataFile, DataFileWriter
-from etl.parquet.data_file_reader import open_data_file, read_columns
+from etl.parquet.data_file_reader import open_data_file
 from etl.stages.dedup_paragraphs import DedupParagraphs
 
 
@@ -127,12 +126,14 @@ def _shared_units(inputs: PassInput, earlier: PassResult) -> dd.DataFrame:
 
 
 def _count_units(file: NumberedFile, *, reader: DocumentReader) -> pd.DataFrame:
-    """Return the number of units in a data file, read from its footer."""
-    with open_data_file(reader.table_of(file), file.path) as opened:
-        groups = [opened.footer.row_group(k) for k in range(opened.num_row_groups)]
-    columns = [group.column(k) for group in groups for k in range(group.num_columns)]
-    hashes = [column for column in columns if column.path_in_schema.startswith("unit_hashes.")]
-    return pd.DataFrame({"units": [sum(column.num_values for column in hashes)]})
+    """Return the number of units in a file, read from the footers."""
+    count = 0
+    for path in file.paths:
+        with open_data_file(reader.table_of(file), path) as opened:
+            groups = [opened.footer.row_group(k) for k in range(opened.num_row_groups)]
+        columns = [group.column(k) for group in groups for k in range(group.num_columns)]
+        count += sum(c.num_values for c in columns if c.path_in_schema.startswith("unit_hashes."))
+    return pd.DataFrame({"units": [count]})
 
 
 def _read_units(file: NumberedFile, *, reader: DocumentReader) -> pd.DataFrame:
@@ -353,7 +354,7 @@ class _WriteRows:
             "keeper_row": pa.array(row_of(keepers)),
             "kind": pa.array([self.kind] * size),
             "similarity": pa.array(chars.cut / np.maximum(chars.total, 1)),
-            "file": pa.array([file.path] * size),
+            "unit": pa.array([file.unit] * size),
             "is_estimate": pa.nulls(size, pa.bool_()),
             "keeper_lake": pa.nulls(size, pa.string()),  # units are compared within the lake
             "cut": pa.ListArray.from_arrays(
@@ -366,9 +367,8 @@ class _WriteRows:
         return rows.filter(pa.array(is_of_kind))
 
     def _documents(self, file: NumberedFile, rows: NDArray[np.int64]) -> pa.Table:
-        """Return ``row``, ``id`` and ``unit_chars`` of the given rows of a data file, in their order."""
-        columns = ["row", "id", "unit_chars"]
-        table = read_columns(self.reader.table_of(file), file.path, columns)
+        """Return ``row``, ``id`` and ``unit_chars`` of the given rows of a file, in their order."""
+        table = self.reader.read_all(file, ["row", "id", "unit_chars"])
         indices = pc.index_in(pa.array(rows), table["row"].combine_chunks())
-        assert indices.null_count == 0, f"rows are missing from {file.path}"
+        assert indices.null_count == 0, f"rows are missing from {file.paths}"
         return table.take(indices)

@@ -1,7 +1,7 @@
 """Resolve the other lakes that a recipe deduplicates against.
 
 Documents that another lake keeps are left out. A reference is resolved once, at the start of a run: the
-version of its ``documents``, its duplicates, and its table ``keys`` if it has one. Its texts are not hashed
+version of its ``texts``, its duplicates, and its table ``keys`` if it has one. Its texts are not hashed
 again, so its hashes and signatures must have been computed with the settings of the recipe.
 """
 
@@ -30,20 +30,20 @@ class ReferenceLake:
 
     url: str
     kinds: tuple[str, ...]
-    documents: Table
+    texts: Table
     duplicates: Ledger | None  # None if it does not deduplicate
     keys: KeysTable | None = None
     keyed: tuple[Kind, ...] = ()  # the kinds whose keys in ``keys`` match the recipe's
 
     def keyed_kinds(self, unit: WorkUnit) -> tuple[Kind, ...]:
-        """Return the kinds for which the keys of a unit of ``documents`` can be looked up."""
+        """Return the kinds for which the keys of a unit of work can be looked up."""
         return self.keyed if self.keys is not None and self.keys.has(unit.key) else ()
 
     def tables(self) -> Iterator[schemas.InputTable]:
         """Yield the tables that are read, with their versions, for the lineage."""
         keys = self.keys.ledger if self.keys is not None else None
         ledgers = [ledger for ledger in (self.duplicates, keys) if ledger is not None]
-        for table in (self.documents, *(ledger.table for ledger in ledgers)):
+        for table in (self.texts, *(ledger.table for ledger in ledgers)):
             if table is not None:
                 yield schemas.InputTable(name=table.url, url=table.url, version=table.version)
 
@@ -67,8 +67,8 @@ def open_reference_lakes(recipe: Recipe) -> list[ReferenceLake]:
     lakes = []
     for url, references in by_url.items():
         version = references[0][1].version
-        documents = open_table(storage.join(url, "documents"), version)
-        resolver = _Resolver(recipe, url, documents, is_pinned=version is not None)
+        texts = open_table(storage.join(url, "texts"), version)
+        resolver = _Resolver(recipe, url, texts, is_pinned=version is not None)
         lakes.append(resolver.lake(tuple(kind for kind, _ in references)))
     return lakes
 
@@ -79,7 +79,7 @@ class _Resolver:
 
     recipe: Recipe
     url: str
-    documents: Table
+    texts: Table
     is_pinned: bool  # whether the recipe names the version
 
     def lake(self, kinds: tuple[str, ...]) -> ReferenceLake:
@@ -87,25 +87,25 @@ class _Resolver:
         self._check(kinds)
         duplicates = self._ledger("duplicates")
         if duplicates is None:
-            return ReferenceLake(self.url, kinds, self.documents, None)
+            return ReferenceLake(self.url, kinds, self.texts, None)
         if self.is_pinned:
             self._check_generation()
         keys = KeysTable(duplicates)
         record = find_record(keys.ledger.table) if keys.fits and keys.ledger.table else None
         if record is None:
-            return ReferenceLake(self.url, kinds, self.documents, duplicates)
-        return ReferenceLake(self.url, kinds, self.documents, duplicates, keys, self._keyed(record))
+            return ReferenceLake(self.url, kinds, self.texts, duplicates)
+        return ReferenceLake(self.url, kinds, self.texts, duplicates, keys, self._keyed(record))
 
     def _check(self, kinds: Sequence[str]) -> None:
         """Raise MismatchError if its hashes or signatures differ from the recipe's."""
-        theirs = describing_stages(self._recipe(find_record(self.documents)).stages)
+        theirs = describing_stages(self._recipe(find_record(self.texts)).stages)
         identities = {stage.identity_key: stage.column_identity() for stage in theirs}
         for stage in describing_stages(self.recipe.stages):
             if not set(kinds) & set(stage.kinds):
                 continue
             columns = ", ".join(stage.document_columns().names)
             if stage.identity_key not in identities:
-                raise self._mismatch(f"its documents have no column {columns}")
+                raise self._mismatch(f"its texts have no column {columns}")
             there, here = identities[stage.identity_key], stage.column_identity()
             if there != here:
                 what = _differences(there, here)
@@ -114,11 +114,11 @@ class _Resolver:
                 )
 
     def _check_generation(self) -> None:
-        head = Table.open(self.documents.url)
-        before, now = (t.transactions().get("generation") or 1 for t in (self.documents, head))
+        head = Table.open(self.texts.url)
+        before, now = (t.transactions().get("generation") or 1 for t in (self.texts, head))
         if before != now:
             raise MismatchError(
-                f"its documents were rebuilt after version {self.documents.version}: "
+                f"its texts were rebuilt after version {self.texts.version}: "
                 "the duplicates of that version are no longer known",
                 where=self.url,
                 hint=f"name a later version: `etl history {head.url}` lists them",
@@ -144,8 +144,8 @@ class _Resolver:
 
     def _recipe(self, record: schemas.Lineage | None) -> Recipe:
         if record is None:
-            raise self._mismatch("its documents were not made by a recipe")
-        return Recipe.recorded(record.canonical, where=self.documents.url)
+            raise self._mismatch("its texts were not made by a recipe")
+        return Recipe.recorded(record.canonical, where=self.texts.url)
 
     def _mismatch(self, what: str) -> MismatchError:
         hint = "rebuild that lake with the settings of the recipe, or adapt the recipe to the lake"

@@ -1,6 +1,6 @@
-"""Keep the numbered data files as a list in storage, of which driver and workers read parts.
+"""Keep the numbered files as a list in storage, of which driver and workers read parts.
 
-A million data files would take half a gigabyte on the driver and would be sent to every task that may need
+A million files would take half a gigabyte on the driver and would be sent to every task that may need
 one of them. The list is stored next to the data files that deduplication writes, with the same kind of name,
 and is removed at the end. ``etl vacuum`` removes the list of a killed run with the run's other files.
 """
@@ -30,7 +30,8 @@ _SCHEMA = pa.schema(
     {
         "number": pa.int64(),
         "source": pa.string(),
-        "path": pa.string(),
+        "unit": pa.string(),
+        "paths": pa.list_(pa.string()),
         "rows": pa.int64(),
         "decided": pa.bool_(),
         "earlier": pa.bool_(),
@@ -38,20 +39,21 @@ _SCHEMA = pa.schema(
         "kinds": pa.list_(pa.string()),
         "keyed": pa.list_(pa.string()),
         "lake": pa.string(),
+        "judged": pa.list_(pa.string()),
     }
 )
 _LAYOUT = Layout(
     statistics=("number",),
     dictionary=("source", "lake"),
-    bulk="path",
-    row_group_bytes=1 << 18,  # a few thousand files
+    bulk="unit",
+    row_group_bytes=1 << 17,  # 4096 files
     file_bytes=1 << 62,  # the list is always one file
 )
 
 
 @dataclass(frozen=True)
 class StoredFileList:
-    """A stored list of data files, numbered from 0 and iterated in that order."""
+    """A stored list of numbered files, numbered from 0 and iterated in that order."""
 
     table: str  # URL of the table that it is stored in
     path: str
@@ -110,7 +112,7 @@ class StoredFileList:
 
 @contextmanager
 def store_file_list(files: Iterable[NumberedFile], url: str, name: str) -> Iterator[StoredFileList]:
-    """Write a list of data files, at least one, and remove it when the context ends.
+    """Write a list of files, at least one, and remove it when the context ends.
 
     The files must be numbered from 0. The list is stored in the table at ``url``; ``name`` is the prefix of
     its file name. Raises WriteError if it cannot be written.

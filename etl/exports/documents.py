@@ -1,16 +1,17 @@
 """Export the kept documents of a lake as Parquet or JSON Lines: the texts that are tokenized.
 
 Duplicates are left out, and units that ``dedup_paragraphs`` removes are cut. Each file ``DIR/00000.parquet``
-(or ``.jsonl.zst``) has documents of one data file of the lake, with the columns ``id``, ``source``, ``row``,
+(or ``.jsonl.zst``) has documents of one split of the input, with the columns ``id``, ``source``, ``row``,
 ``text``, ``url``, ``lang``, ``lang_score``, ``metadata`` (JSON) and the signals (float64).
 
 ``DIR/_export.json`` is written last. It names the lake, its versions and its recipe; without it, the export
-is incomplete. Memory: a row group of each of four data files, about 16 MB of text.
+is incomplete. Memory: for each of four splits, a row group of 4 MB of text, and all other columns.
 """
 
 import json
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import Final, Literal
@@ -24,10 +25,11 @@ from etl import schemas, storage
 from etl.delta.table import Table
 from etl.errors import TableError
 from etl.lake.commit_info import find_record
-from etl.lake.dedup_decisions import RangeIndex, cut_rows, duplicate_rows, without_cuts
+from etl.lake.dedup_decisions import cut_rows, duplicate_rows, without_cuts
 from etl.lake.ledger import find_ledger
 from etl.lake.releases import tables_at
-from etl.lake.work_units import kept_units
+from etl.lake.row_ranges import RangeIndex, read_source, take_rows
+from etl.lake.work_units import WorkUnit, kept_units
 from etl.loader.version_lease import VersionLease
 from etl.parquet.data_file_reader import read_row_groups
 from etl.parquet.parquet_file import parquet_writer
@@ -41,7 +43,8 @@ EXTENSIONS: Final[Mapping[Format, str]] = {"parquet": "parquet", "jsonl": "jsonl
 
 _THREADS: Final = 4
 _MANIFEST: Final = "_export.json"
-_LEFT_OUT: Final = {*schemas.DEDUP_COLUMNS.names, "reason", "verdict"}
+_FIRST: Final = ("id", *schemas.ADDRESS)  # the columns before the text
+_LEFT_OUT: Final = {schemas.CONTENT_HASH.name, "reason", "verdict"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,23 +79,21 @@ def export_documents(
     """
     url, target = storage.normalize(lake), storage.normalize(to)
     tables = tables_at(url, version)
-    documents = _KeptDocuments(tables["documents"], tables.get("duplicates"), where)
+    documents = _KeptDocuments(tables, where)
     manifest = storage.join(target, _MANIFEST)
     if storage.find_files(target) or storage.file_info(manifest) is not None:
         hint = "name another folder, or delete its files"
         raise TableError("the folder has files", where=target, hint=hint)
 
-    def write(part: tuple[int, str, str]) -> int:
-        number, source, path = part
+    def write(part: tuple[int, WorkUnit]) -> int:
+        number, unit = part
         uri = storage.join(target, f"{number:05}.{EXTENSIONS[file_format]}")
-        return _write(uri, documents.schema, documents.read(source, path), file_format)
+        return _write(uri, documents.schema, documents.read(unit), file_format)
 
-    lease = VersionLease(documents.table.url, documents.table.version)
-    try:
-        with ThreadPoolExecutor(_THREADS) as pool:
-            counts = list(pool.map(write, documents.parts()))
-    finally:
-        lease.end()
+    with ExitStack() as leases, ThreadPoolExecutor(_THREADS) as pool:
+        for table in (documents.table, documents.texts):
+            leases.callback(VersionLease(table.url, table.version).end)
+        counts = list(pool.map(write, documents.parts()))
     record = find_record(documents.table)
     export = DocumentsExport(
         lake=url,
@@ -111,54 +112,57 @@ def export_documents(
 
 
 class _KeptDocuments:
-    """The kept documents of a lake that are not duplicates, by data file."""
+    """The kept documents of a lake that are not duplicates, by unit of work."""
 
-    def __init__(self, table: Table, duplicates: Table | None, where: str | None) -> None:
-        self.table = table
-        self.schema = pa.schema([field for field in table.schema if field.name not in _LEFT_OUT])
-        self._duplicates = duplicates
+    def __init__(self, tables: Mapping[str, Table], where: str | None) -> None:
+        self.table, self.texts = tables["documents"], tables["texts"]
+        self._stored = [field for field in self.table.schema if field.name not in _LEFT_OUT]
+        first, rest = self._stored[: len(_FIRST)], self._stored[len(_FIRST) :]
+        self.schema = pa.schema([*first, self.texts.schema.field("text"), *rest])
+        self._duplicates = duplicates = tables.get("duplicates")
         self._where = None if where is None else self._checked(where)
-        self._decisions = RangeIndex(())
+        self._documents = RangeIndex.of(self.table, verdict="kept")
+        self._decisions = RangeIndex(()) if duplicates is None else RangeIndex.of(duplicates)
         self._cutting = None
-        record = find_record(table)
-        if duplicates is not None:
-            files = duplicates.files("path", "min.source", "max.source")
-            self._decisions = RangeIndex(
-                (f["min.source"], f["max.source"], f["path"]) for f in files
-            )
+        record = find_record(self.table)
         if record is not None:
-            recipe = Recipe.recorded(record.canonical, where=table.url)
+            recipe = Recipe.recorded(record.canonical, where=self.table.url)
             self._cutting = find_cutting_stage(recipe.dedup_stages)
 
-    def parts(self) -> Iterator[tuple[int, str, str]]:
-        """Yield a number, the input file and the path of each data file.
+    def parts(self) -> Iterator[tuple[int, WorkUnit]]:
+        """Yield each unit of work with a number.
 
         Raises TableError if its documents have not been compared with others.
         """
         ledger = None if self._duplicates is None else find_ledger(self._duplicates)
-        number = 0
-        for unit in kept_units(self.table):
+        for number, unit in enumerate(kept_units(self.texts)):
             if ledger is not None and not ledger.is_done(ledger.key(unit.key)):
                 what = "duplicates among the newest documents have not been determined yet"
                 hint = "finish the run: `etl run RECIPE`"
                 raise TableError(what, where=self.table.url, hint=hint)
-            for path in unit.paths:
-                yield number, unit.source, path
-                number += 1
+            yield number, unit
 
-    def read(self, source: str, path: str) -> Iterator[pa.Table]:
-        """Yield the documents of a data file, one row group at a time."""
+    def read(self, unit: WorkUnit) -> Iterator[pa.Table]:
+        """Yield the documents of a unit, one row group of texts at a time."""
         left_out, cuts = np.empty(0, np.int64), None
         if self._duplicates is not None:
-            files = self._duplicates.url, self._decisions.files_around(source), [path]
+            files = self._duplicates.url, self._decisions.files_between(*unit.span), unit.key
             left_out = duplicate_rows(*files)
             cuts = cut_rows(*files) if self._cutting is not None else None
-        for stored in read_row_groups(self.table.url, path, self.schema):
-            is_new = ~np.isin(np.asarray(stored["row"].combine_chunks()), left_out)
-            rows = stored.filter(pa.array(is_new))
+        url, paths = self.table.url, self._documents.files_between(*unit.span)
+        documents = read_source(url, paths, unit.source, pa.schema(self._stored))
+        for texts in (group for path in unit.paths for group in self._texts_in(path)):
+            is_new = ~np.isin(np.asarray(texts["row"].combine_chunks()), left_out)
+            rows = texts.filter(pa.array(is_new))
             if cuts is not None and self._cutting is not None:
                 rows = without_cuts(rows, cuts, self._cutting)
-            yield self._selected(rows)
+            found = take_rows(documents, rows["row"], url)
+            yield self._selected(
+                found.append_column("text", rows["text"]).select(self.schema.names)
+            )
+
+    def _texts_in(self, path: str) -> Iterator[pa.Table]:
+        return read_row_groups(self.texts.url, path, ["row", "text"])
 
     def _selected(self, rows: pa.Table) -> pa.Table:
         """Return the rows for which the condition is true."""

@@ -6,7 +6,7 @@ The formula, with all sums over the splits and units of the plan:
   footers of a few files
 - core-seconds = overhead x text bytes x (sum of the parts' seconds per byte) + start-up x workers
 - bytes read = input bytes + kept text as stored, once for each pass after the first
-- bytes written = bytes stored = stored text + tokens + signatures and keys
+- bytes written = bytes stored = documents + texts + tokens + keys
 - requests: per split and per unit of each pass (open, ranges of 8 MiB, files written, files checked by the
   driver), per commit, and a constant for planning; only for files in S3
 
@@ -75,7 +75,8 @@ STARTUP_SECONDS: Final = 3.0
 _SAMPLED_FILES = 4
 _EXPANSION = {"gzip": 3.0, "zstd": 3.5, "parquet": 2.5}
 _JSON = 0.9  # text in JSON Lines and CSV, the rest is syntax and other columns
-_STORED_TEXT = 0.3  # bytes of documents on disk per byte of text: zstd, with signals
+_STORED_TEXT = 0.28  # bytes of texts on disk per byte of text: zstd
+_STORED_DOCUMENTS = 0.02  # bytes of documents on disk per byte of text: zstd, with signals
 _TOKEN_BYTES = 0.35  # bytes of tokens on disk per byte of text: 1.5 per token of 4.2 bytes, zstd
 _FILE_BYTES = 4000  # of a data file beside its rows: footer, statistics
 _KEY_SHARE = {"dedup_exact": 0.003, "dedup_minhash": 0.12, "dedup_paragraphs": 0.05}  # of the text
@@ -136,7 +137,7 @@ def estimate_cost(
     text = sum(
         split.bytes * (basis.expansion or _expansion(split, parquet)) for split in plan.splits
     )
-    stored = basis.stored.get("documents", _STORED_TEXT)
+    stored = basis.stored.get("texts", _STORED_TEXT)
     # Units of earlier runs pass the later steps only.
     old = plan.units.num_bytes / stored
     units = max(plan.units.undecided, plan.units.untokenized)
@@ -225,7 +226,8 @@ def _parquet_expansion(plan: Plan) -> float:
 
 def _stored_bytes(recipe: Recipe, basis: Basis, text: float, old: float) -> int:
     """Return the bytes that the tables grow by."""
-    added = text * basis.stored.get("documents", _STORED_TEXT)
+    added = text * basis.stored.get("documents", _STORED_DOCUMENTS)
+    added += text * basis.stored.get("texts", _STORED_TEXT)
     if recipe.dedup_stages:
         share = sum(_KEY_SHARE.get(stage.kind, 0.0) for stage in recipe.dedup_stages)
         known = [basis.stored[name] for name in ("duplicates", "keys") if name in basis.stored]
@@ -236,8 +238,10 @@ def _stored_bytes(recipe: Recipe, basis: Basis, text: float, old: float) -> int:
 
 
 def _num_files(recipe: Recipe, splits: int, units: int) -> int:
-    """Return how many data files a run writes: kept and rejected documents, and tokens."""
-    return 2 * splits + (splits + units if recipe.tokenize_stage is not None else 0)
+    """Return how many data files a run writes: kept and rejected documents, texts, and tokens."""
+    return (4 if recipe.rejected.text else 3) * splits + (
+        splits + units if recipe.tokenize_stage is not None else 0
+    )
 
 
 def _requests(
@@ -252,7 +256,7 @@ def _requests(
         reads += splits * _SPLIT_READS + len(plan.uncounted) * _COUNT_READS + inputs / RANGE_BYTES
     if not storage.is_local(str(recipe.lake)):
         later = [stage.kind for stage in (*recipe.dedup_stages, recipe.tokenize_stage) if stage]
-        commits = (1 + len(later)) * (1 + splits / _SPLITS_PER_COMMIT)
+        commits = (2 + len(later)) * (1 + splits / _SPLITS_PER_COMMIT)
         reads += _PLAN_READS + commits * _COMMIT_READS + later_reads / RANGE_BYTES
         reads += (splits + units) * sum(_UNIT_READS[kind] for kind in later)
         writes += _PLAN_WRITES + commits * _COMMIT_WRITES + files

@@ -5,7 +5,7 @@ arrival are decided together. Rows that a repair has dropped and a run has read 
 that they are decided as before.
 """
 
-from etl import schemas
+from etl import schemas, storage
 from etl.compact_collections import SpilledList
 from etl.compute.listener import Progress
 from etl.dedup import key_writer
@@ -17,16 +17,17 @@ from etl.job.run_context import RunContext
 from etl.lake.dedup_decisions import DedupDecisions
 from etl.lake.keys_table import KeysTable
 from etl.lake.ledger_entry import LedgerEntry
+from etl.lake.row_ranges import RangeIndex
 from etl.lake.work_units import arrived_units
 
 
 def deduplicate(run: RunContext) -> None:
     """Deduplicate all kept rows that have not been deduplicated yet, then write their keys."""
     _deduplicate(run)
-    documents, duplicates = run.ledgers["documents"], run.ledgers["duplicates"]
+    texts, duplicates = run.ledgers["texts"], run.ledgers["duplicates"]
     key_writer.update_keys(
         run.job.client,
-        documents,
+        texts,
         duplicates,
         reader=_reader(run),
         describe=run.commits.describe_keys,
@@ -34,20 +35,24 @@ def deduplicate(run: RunContext) -> None:
 
 
 def _deduplicate(run: RunContext) -> None:
-    ledger, documents = run.ledgers["duplicates"], run.ledgers["documents"]
+    ledger, texts = run.ledgers["duplicates"], run.ledgers["texts"]
+    documents = run.ledgers["documents"]
     while True:
         decisions = DedupDecisions(ledger)
-        documents.refresh()
-        assert documents.table is not None
-        units = SpilledList(arrived_units(documents, ledger))
+        run.refresh("documents", "texts")
+        judged = None
+        if any(stage.keep_column is not None for stage in run.recipe.dedup_stages):
+            assert documents.table is not None
+            judged = RangeIndex.of(documents.table, verdict="kept")
+        units = SpilledList(arrived_units(texts, ledger, judged))
         undecided = SpilledList(unit for unit in units if not decisions.include(unit))
         if not len(undecided):
             return
         arrival = min(unit.arrival for unit in undecided)
-        if any(unit.arrival == documents.open_arrival for unit in undecided):
+        if any(unit.arrival == texts.open_arrival for unit in undecided):
             try:
-                documents.close_arrival(run.commits.describe("documents", action="arrival"))
-            except ConflictError:  # another run has closed it, or added documents
+                texts.close_arrival(run.commits.describe("texts", action="arrival"))
+            except ConflictError:  # another run has closed it, or added texts
                 continue
         units = SpilledList(unit for unit in units if unit.arrival <= arrival)
         new = SpilledList(unit for unit in undecided if unit.arrival == arrival)
@@ -94,5 +99,4 @@ def _deduplicate(run: RunContext) -> None:
 
 
 def _reader(run: RunContext) -> DocumentReader:
-    documents, duplicates = run.ledgers["documents"].url, run.ledgers["duplicates"].url
-    return DocumentReader(documents, duplicates, run.recipe.dedup_stages)
+    return DocumentReader(storage.normalize(str(run.recipe.lake)), run.recipe.dedup_stages)

@@ -8,20 +8,19 @@ from functools import cached_property
 from itertools import islice
 from typing import Any, Final
 
-from etl import storage
-from etl.compact_collections import PackedKeySet, SpilledList
+from etl.compact_collections import SpilledList
 from etl.dedup.reference_lakes import ReferenceLake, open_reference_lakes
 from etl.delta.moved_rows import Move
 from etl.errors import DamagedLogError, MismatchError, StorageError
+from etl.job.units_to_do import UnitsToDo, count_units
 from etl.lake.commit_info import find_record
 from etl.lake.held_tables import HeldTables
 from etl.lake.input_log import InputLog
-from etl.lake.keys_table import KeysTable
 from etl.lake.known_files import Comparison, identify_files
 from etl.lake.lake_epochs import all_ledgers, lake_epoch_of
 from etl.lake.ledger import Ledger
 from etl.lake.table_specs import SPECS
-from etl.lake.work_units import WorkUnit, kept_units, split_key
+from etl.lake.work_units import is_read
 from etl.plural import many
 from etl.recipe.recipe import Recipe, Step
 from etl.recipe.recipe_diff import differences
@@ -42,17 +41,6 @@ class Drops:
 
 
 NO_DROPS: Final = Drops()
-
-
-@dataclass(frozen=True, kw_only=True)
-class UnitsToDo:
-    """How many units of ``documents`` later steps have not processed yet; a unit is a split's kept rows."""
-
-    undecided: int = 0  # not deduplicated
-    unkeyed: int = 0  # deduplicated, but their keys are not written
-    untokenized: int = 0
-    num_bytes: int = 0  # of the files of the units that are undecided or untokenized
-    unkeyed_bytes: int = 0  # of the files of the unkeyed units
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,10 +107,12 @@ def check_stages(recipe: Recipe) -> None:
 
 def open_ledgers(recipe: Recipe) -> dict[Step, Ledger]:
     """Open the ledgers of the tables that a recipe fills, in the order of steps."""
-    return {
+    # Tables made from others come first: what they hold is there when the others are opened.
+    ledgers = {
         step: Ledger(recipe.table_url(step), fingerprint=recipe.fingerprint(step))
-        for step in recipe.steps
+        for step in reversed(recipe.steps)
     }
+    return {step: ledgers[step] for step in recipe.steps}
 
 
 def plan_work(
@@ -150,7 +140,8 @@ def plan_work(
     _check_foreign_changes(recipe, ledgers, begin)
     documents = ledgers["documents"]
     is_new = "documents" in begin
-    held = HeldTables(documents)
+    is_unread = is_new or "texts" in begin
+    held = HeldTables(documents, ledgers["texts"])
     before = None if is_new else held.read_before(str(recipe.lake))
     listing = list_source(recipe.source, before, lake=str(recipe.lake))
     inputs = InputLog.empty() if is_new else documents.inputs
@@ -165,7 +156,7 @@ def plan_work(
     )
     splits = SpilledList(cut_files(known.files, recipe.source, inputs.parts))
     todo = SpilledList(
-        s for s in splits if is_new or not documents.is_done(split_key(documents, s))
+        s for s in splits if is_unread or not is_read(documents, ledgers["texts"], s)
     )
     of_tables = {*held.addresses.values()}  # the log says what became of these files
     # A file in a folder that could not be listed is not missing.
@@ -181,7 +172,8 @@ def plan_work(
     if drops.drop_missing:
         changed, missing = changed | dict.fromkeys(missing, _MISSING), []
     if changed and "duplicates" in ledgers:  # the replaced rows may be keepers of other files' rows
-        begin = tuple(s for s in recipe.steps if s in begin or s != "documents")
+        decided = ("duplicates", "tokens")
+        begin = tuple(s for s in recipe.steps if s in begin or s in decided)
     if changed or drops.rebuild:
         _check_tables(recipe, existing)
     for name, ledger in existing.items():
@@ -199,7 +191,7 @@ def plan_work(
         uncounted=SpilledList(split for split in splits if split.uri in uncounted),
         done=len(splits) - len(todo),
         changed=frozenset(changed),
-        units=_count_units(ledgers, begin),
+        units=count_units(ledgers, begin),
         doubts=tuple(known.doubts),
         postponed=tuple(known.postponed),
         missing=tuple(missing),
@@ -264,58 +256,6 @@ def _check_tables(recipe: Recipe, ledgers: Mapping[str, Ledger]) -> None:
             )
 
 
-def _count_units(ledgers: Mapping[Step, Ledger], begin: Sequence[Step]) -> UnitsToDo:
-    """Count the units of ``documents`` that later steps have not processed yet."""
-    table = ledgers["documents"].table
-    if table is None or "documents" in begin:
-        return UnitsToDo()  # no unit exists
-    units = SpilledList(kept_units(table))
-    duplicates, tokens = ledgers.get("duplicates"), ledgers.get("tokens")
-    unkeyed: list[int] = []  # bytes
-    if duplicates is not None and "duplicates" not in begin:
-        keys = KeysTable(duplicates)
-        decided = (unit for unit in units if duplicates.is_done(duplicates.key(unit.key)))
-        unkeyed = [unit.size for unit in decided if not keys.has(unit.key)]
-    if tokens is not None and "tokens" not in begin:
-        _check_origins(tokens, units)
-    undecided = _count_open(units, duplicates, is_new="duplicates" in begin)
-    untokenized = _count_open(units, tokens, is_new="tokens" in begin)
-    return UnitsToDo(
-        undecided=undecided[0],
-        unkeyed=len(unkeyed),
-        untokenized=untokenized[0],
-        num_bytes=max(undecided[1], untokenized[1]),
-        unkeyed_bytes=sum(unkeyed),
-    )
-
-
-def _check_origins(tokens: Ledger, units: SpilledList[WorkUnit]) -> None:
-    """Raise MismatchError if the table holds tokens of documents that do not exist."""
-    assert tokens.table is not None
-    # A damaged log of ``documents`` may have lost units whose tokens were committed.
-    live = PackedKeySet(tokens.key(unit.key) for unit in units)
-    paths = [file["path"] for file in tokens.table.files("path")]
-    for path, keys in zip(paths, tokens.units_of(paths), strict=True):
-        if any(key not in live for key in keys):
-            raise MismatchError(
-                "the file holds tokens of documents that do not exist",
-                where=storage.join(tokens.url, path),
-                hint="run `etl repair LAKE`, then run again",
-            )
-
-
-def _count_open(
-    units: SpilledList[WorkUnit], ledger: Ledger | None, *, is_new: bool
-) -> tuple[int, int]:
-    """Return how many units a table does not hold yet, and their bytes; 0 if the recipe does not fill it."""
-    count = num_bytes = 0
-    for unit in units if ledger is not None else ():
-        if is_new or (ledger is not None and not ledger.is_done(ledger.key(unit.key))):
-            count += 1
-            num_bytes += unit.size
-    return count, num_bytes
-
-
 def _tables_to_begin(
     recipe: Recipe, ledgers: Mapping[Step, Ledger], *, rebuild: bool
 ) -> tuple[Step, ...]:
@@ -326,6 +266,7 @@ def _tables_to_begin(
         raise _mismatch(recipe, ledgers[others[0]], others[0])
     if rebuild:  # the first table that differs and all later ones; all tables if none differs
         first = recipe.steps.index(others[0]) if others else 0
+        first = 0 if recipe.steps[first] == "texts" else first  # it is read together with documents
         return tuple(
             s for i, s in enumerate(recipe.steps) if i >= first or ledgers[s].table is None
         )

@@ -24,7 +24,7 @@ from etl.lake.ledger import Ledger
 from etl.lake.ledger_entry import Drop
 from etl.lake.table_specs import SPECS
 from etl.lake.vacuums import refuse_during_vacuum
-from etl.lake.work_units import drop_sources, drop_units
+from etl.lake.work_units import drop_sources, drop_texts, drop_units
 from etl.maintenance.restore_logs import restore_logs
 from etl.recipe.recipe import Step
 
@@ -139,13 +139,15 @@ def find_drops(plan: Plan, ledgers: Mapping[str, Ledger]) -> dict[str, Drop]:
     drops: dict[str, Drop] = {}
     for step in plan.rebuilt:
         spec = SPECS[step]
-        # All documents that are there count as one arrival, so that they are decided together.
-        first = ledgers["documents"].open_arrival if step == "duplicates" else None
+        # All texts that are there count as one arrival, so that they are decided together.
+        first = ledgers["texts"].open_arrival if step == "duplicates" else None
         schema = spec.schema(plan.recipe)
         drops[step] = Drop(rebuild=(schema, spec.layout), first_arrival=first)
     if plan.changed and "documents" not in drops:
         documents = drop_sources(ledgers["documents"], plan.changed)
         drops["documents"] = documents
+        if "texts" not in plan.begin:
+            drops["texts"] = drop_texts(ledgers["texts"], documents.keys)
         if "tokens" in ledgers and "tokens" not in plan.begin:
             tokens = ledgers["tokens"]
             drops["tokens"] = drop_units(tokens, [tokens.key(key) for key in documents.keys])

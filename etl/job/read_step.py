@@ -1,8 +1,8 @@
-"""First pass of a run: read splits, apply the stages, and write ``documents``."""
+"""First pass of a run: read splits, apply the stages, and write ``documents`` and ``texts``."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,7 @@ _UNKNOWN: Final = np.int64(-1)  # the number of records in a piece that could no
 
 
 def read_splits(run: RunContext) -> None:
-    """Read splits into ``documents``; without deduplication also into ``tokens``."""
+    """Read splits into ``documents`` and ``texts``; without deduplication also into ``tokens``."""
     documents = run.ledgers["documents"]
     fused = None if "duplicates" in run.ledgers else run.ledgers.get("tokens")
     # The largest first, so that all workers end at about the same time.
@@ -48,32 +48,39 @@ def read_splits(run: RunContext) -> None:
         splits = {unit.key: unit.unit for unit in finished}
         results = [unit.result for unit in finished if unit.result is not None]
         _commit_documents(run, results, splits)
+        _commit_derived(run, results, "texts")
         if fused is not None:
-            _commit_fused_tokens(run, results, fused)
+            _commit_derived(run, results, "tokens")
 
 
 def _commit_documents(
     run: RunContext, results: Sequence[WorkResult], splits: Mapping[str, Split]
 ) -> None:
-    duplicates = run.ledgers.get("duplicates")
-    entries = []
-    for result in results:
-        # A unit that was decided and is read again keeps its arrival. If a unit was dropped before, others
-        # may have been decided without it.
-        arrival = duplicates.arrival_of(duplicates.key(result.key)) if duplicates else None
-        split = splits[result.key]
-        entries.append(LedgerEntry(result.key, result.documents, split, result.content, arrival))
+    entries = [
+        LedgerEntry(result.key, result.files["documents"], splits[result.key], result.content)
+        for result in results
+    ]
     read_bytes = sum(split.bytes for split in splits.values())
     run.commits.commit("documents", entries, results, read_bytes=read_bytes, splits=splits)
 
 
-def _commit_fused_tokens(run: RunContext, results: Sequence[WorkResult], tokens: Ledger) -> None:
-    """Commit the tokens of units whose documents are committed: not of copies of other files."""
-    documents = run.ledgers["documents"]
-    done = (result for result in results if documents.is_done(result.key))
-    new = [replace(result, key=tokens.key(result.key), costs={}) for result in done]
-    entries = [LedgerEntry(result.key, result.token_files) for result in new]
-    run.commits.commit("tokens", entries, new, read_bytes=0)
+def _commit_derived(
+    run: RunContext, results: Sequence[WorkResult], step: Literal["texts", "tokens"]
+) -> None:
+    """Commit the texts or tokens of units whose documents are committed: not of copies of other files."""
+    documents, ledger = run.ledgers["documents"], run.ledgers[step]
+    duplicates = run.ledgers.get("duplicates")
+    entries, new = [], []
+    for result in results:
+        if not documents.is_done(result.key):
+            continue
+        key, files = ledger.key(result.key), result.files[step]
+        # A unit that was decided and is read again keeps its arrival. If a unit was dropped before, others
+        # may have been decided without it.
+        arrival = duplicates.arrival_of(duplicates.key(result.key)) if duplicates else None
+        entries.append(LedgerEntry(key, files, arrival=arrival))
+        new.append(replace(result, key=key, costs={}))
+    run.commits.commit(step, entries, new, read_bytes=0)
 
 
 def numbered_splits(run: RunContext) -> Iterator[Split]:

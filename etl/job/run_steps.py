@@ -118,6 +118,7 @@ def _read_files(planner: Planner, context: RunContext) -> None:
     """Read the planned files, then those that may be copies of them and are not."""
     read_splits(context)
     if context.plan.postponed:
+        context.refresh(*context.recipe.steps)
         planned = planner.plan_postponed(
             context.planned, lambda planned: compare_files(context.with_plan(planned))
         )

@@ -14,17 +14,17 @@ from etl import schemas
 from etl.compute.unit_log import UnitLog
 from etl.lake.dedup_decisions import cut_rows, duplicate_rows, without_cuts
 from etl.lake.stage_costs import READ, TOKENIZE, WRITE
-from etl.lake.table_specs import ARCHIVED_TOKENS, DOCUMENTS, TOKENS
+from etl.lake.table_specs import ARCHIVED_TOKENS, DOCUMENTS, TEXTS, TOKENS, TableSpec
 from etl.lake.work_units import WorkPart, WorkResult, WorkUnit
 from etl.parquet.data_file import DataFile, DataFileWriter
 from etl.parquet.data_file_reader import read_row_groups
 from etl.recipe.recipe import Recipe
+from etl.schemas import TableName
 from etl.sources import Split
 from etl.sources.content_digests import Content, RowsDigest, sample_file
 from etl.sources.read_split import read_split
 from etl.stages.apply import apply_and_time
 from etl.stages.dedup_base import find_cutting_stage
-from etl.stages.document_columns import documents_schema
 from etl.stages.stage_clock import StageClock
 from etl.stages.tokenize import Encoder, tokenize_and_count
 
@@ -33,13 +33,13 @@ _BATCH_BYTES = 16 << 20  # of text; this bounds a worker's memory, whatever the 
 
 @dataclass(frozen=True)
 class ReadSplit:
-    """The task that reads a split, applies the stages, and writes its documents and optionally tokens."""
+    """The task that reads a split, applies the stages, and writes its documents, texts, optionally tokens."""
 
     recipe: Recipe
     with_tokens: bool
 
     def __call__(self, split: Split, key: str, tokens_key: str) -> WorkResult:
-        """Run the task for one split, whose units of work in the two tables have these keys."""
+        """Run the task for one split, whose units of work in ``documents`` and ``tokens`` have these keys."""
         clock = StageClock()
         documents = _DocumentWriter(self.recipe, key, clock)
         tokens = _TokenWriter(self.recipe, tokens_key, clock) if self.with_tokens else None
@@ -58,8 +58,9 @@ class ReadSplit:
             log.send(WorkPart(key, share, *counts, *seconds))
         with clock.measure(READ):
             sample = _sample(split.uri, split.size, split.fingerprint)
-        document_files = documents.close()
-        token_files = tokens.close() if tokens is not None else []
+        files = documents.close()
+        if tokens is not None:
+            files["tokens"] = tokens.close()
         return WorkResult(
             key=key,
             source=split.source,
@@ -70,8 +71,7 @@ class ReadSplit:
             tokens=tokens.num_tokens if tokens is not None else 0,
             special_texts=tokens.special_texts if tokens is not None else 0,
             text_bytes=text_bytes,
-            documents=document_files,
-            token_files=token_files,
+            files=files,
             costs=clock.seconds(),
             compile_seconds=clock.compile_seconds,
         )
@@ -84,18 +84,24 @@ def _sample(uri: str, size: int, _fingerprint: str) -> str:
 
 
 class _DocumentWriter:
-    """Applies the stages of a recipe to batches and writes their rows to ``documents``."""
+    """Applies the stages of a recipe to batches and writes their rows to ``documents`` and ``texts``."""
 
     def __init__(self, recipe: Recipe, key: str, clock: StageClock) -> None:
         self._recipe, self._clock = recipe, clock
-        schema, url = documents_schema(recipe.stages), recipe.table_url("documents")
-        self._kept, self._rejected = (
-            DataFileWriter(url, schema, DOCUMENTS.layout, name=key, partition={"verdict": verdict})
-            for verdict in schemas.VERDICTS
+        self._documents, self._texts = (
+            {verdict: self._writer(spec, key, verdict) for verdict in verdicts}
+            for spec, verdicts in (
+                (DOCUMENTS, schemas.VERDICTS),
+                (TEXTS, schemas.VERDICTS if recipe.rejected.text else schemas.VERDICTS[:1]),
+            )
         )
         self.rows = 0
         self.kept = 0
         self.rejected: Counter[str] = Counter()  # by rule
+
+    def _writer(self, spec: TableSpec, key: str, verdict: str) -> DataFileWriter:
+        url, schema = self._recipe.table_url(spec.name), spec.schema(self._recipe)
+        return DataFileWriter(url, schema, spec.layout, name=key, partition={"verdict": verdict})
 
     def append(self, batch: pa.Table) -> pa.Table:
         """Write the documents of a batch, and return those that are kept."""
@@ -105,26 +111,32 @@ class _DocumentWriter:
         kept = applied.documents.filter(is_kept)
         rejected = applied.documents.filter(pc.invert(is_kept))
         with self._clock.measure(WRITE):
-            self._kept.append(kept)
-            self._rejected.append(rejected)
+            for table in (self._documents, self._texts):
+                for verdict, writer in table.items():
+                    writer.append(kept if verdict == "kept" else rejected)
         self.rows += batch.num_rows
         self.kept += kept.num_rows
         for count in pc.value_counts(rejected["reason"]).to_pylist():
             self.rejected[schemas.rule_of(count["values"])] += count["counts"]
         return kept
 
-    def close(self) -> list[DataFile]:
-        """Finish the data files and return them."""
+    def close(self) -> dict[TableName, list[DataFile]]:
+        """Finish the data files and return them by table."""
         with self._clock.measure(WRITE):
-            files = self._kept.close() + self._rejected.close()
+            documents, texts = (
+                [file for writer in table.values() for file in writer.close()]
+                for table in (self._documents, self._texts)
+            )
         assert self.rows == self.kept + self.rejected.total(), "rows are missing"
-        assert self.rows == sum(file.rows for file in files), "rows were not written"
-        return files
+        assert self.rows == sum(file.rows for file in documents), "rows were not written"
+        num_texts = self.rows if self._recipe.rejected.text else self.kept
+        assert num_texts == sum(file.rows for file in texts), "texts were not written"
+        return {"documents": documents, "texts": texts}
 
 
 @dataclass(frozen=True)
 class TokenizeUnit:
-    """The task that reads a unit's kept documents, drops duplicates, cuts repeats and writes tokens."""
+    """The task that reads a unit's kept texts, drops duplicates, cuts repeats and writes tokens."""
 
     recipe: Recipe
 
@@ -136,10 +148,9 @@ class TokenizeUnit:
         clock = StageClock()
         dropped, cuts = self._decisions(unit, duplicates)
         tokens = _TokenWriter(self.recipe, key, clock)
-        url = self.recipe.table_url("documents")
+        url = self.recipe.table_url("texts")
         log, rows, kept, text_bytes = UnitLog(), 0, 0, 0
         for path in unit.paths:
-            # Row groups have 16 MB of text; batches must not span them.
             tables = read_row_groups(url, path, ["id", "source", "row", "text"])
             for table in clock.measure_each(f"{TOKENIZE}.read", tables):
                 is_new = ~np.isin(np.asarray(table["row"].combine_chunks()), dropped)
@@ -151,9 +162,9 @@ class TokenizeUnit:
                 counts = rows, kept, text_bytes
                 seconds = clock.total_seconds, clock.compile_seconds
                 log.send(WorkPart(key, rows / unit.rows, *counts, *seconds))
-        assert rows == unit.rows, "the row count differs from the log of documents"
-        assert rows - kept == len(dropped), "a duplicate does not occur in documents"
-        token_files = tokens.close()
+        assert rows == unit.rows, "the row count differs from the log of texts"
+        assert rows - kept == len(dropped), "a duplicate does not occur in texts"
+        files: dict[TableName, list[DataFile]] = {"tokens": tokens.close()}
         return WorkResult(
             key=key,
             source=unit.source,
@@ -163,7 +174,7 @@ class TokenizeUnit:
             tokens=tokens.num_tokens,
             special_texts=tokens.special_texts,
             text_bytes=text_bytes,
-            token_files=token_files,
+            files=files,
             costs=clock.seconds(),
             compile_seconds=clock.compile_seconds,
         )
@@ -174,7 +185,7 @@ class TokenizeUnit:
         """Return the rows of a unit that are duplicates, and the paragraphs to cut from others."""
         if not duplicates:
             return np.empty(0, np.int64), None
-        files = self.recipe.table_url("duplicates"), duplicates, unit.paths
+        files = self.recipe.table_url("duplicates"), duplicates, unit.key
         has_cuts = find_cutting_stage(self.recipe.dedup_stages) is not None
         return duplicate_rows(*files), cut_rows(*files) if has_cuts else None
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from functools import cached_property, partial
 
 from etl import storage
-from etl.lake.ledger import Ledger
+from etl.lake.ledger import Ledger, key_of
 from etl.lake.source_moves import read_moves
 from etl.sources.formats.delta import ReadBefore, name_in_table
 
@@ -13,8 +13,9 @@ from etl.sources.formats.delta import ReadBefore, name_in_table
 class HeldTables:
     """What ``documents`` holds of tables that are listed, wherever they were when they were read."""
 
-    def __init__(self, documents: Ledger) -> None:
+    def __init__(self, documents: Ledger, texts: Ledger) -> None:
         self._documents = documents
+        self._texts = texts
         self.addresses: dict[str, str] = {}
         """The address of each file of the listed tables, by the URI that it has now."""
 
@@ -41,11 +42,12 @@ class HeldTables:
 
     @cached_property
     def _rows(self) -> Mapping[str, int]:
-        """The rows of each input file, by address."""
+        """The rows of each input file whose texts are there, too, by address."""
         rows: Counter[str] = Counter()
         if self._documents.table is not None:
             for file in self._documents.table.files("path", "min.source", "rows"):
-                if file["rows"]:
+                is_whole = self._texts.is_done(self._texts.key(key_of(file["path"])))
+                if file["rows"] and is_whole:
                     rows[file["min.source"]] += file["rows"]
         return rows
 

@@ -1,6 +1,5 @@
 """The table ``keys`` of a lake: whether it is up to date, its data files and their key ranges."""
 
-import hashlib
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -49,7 +48,7 @@ class KeysTable:
         self.ledger.drop(drop, describe, lake_epoch=self._lake_epoch)
 
     def has(self, unit: str) -> bool:
-        """Return whether the table holds the keys of a unit of ``documents``, given the unit's key."""
+        """Return whether the table holds the keys of a unit of work, given its key."""
         return self.fits and self.ledger.is_done(self.ledger.key(unit))
 
     def kinds_of(self, unit: WorkUnit) -> tuple[Kind, ...]:
@@ -81,12 +80,3 @@ def list_key_files(table: Table) -> list[KeyFile]:
             *(files[name].to_pylist() for name in names), strict=True
         )
     ]
-
-
-def file_id(path: str) -> int:
-    """Return the id of a data file of ``documents`` in ``keys``: 63 bits of the SHA-256 of its path.
-
-    >>> file_id("verdict=kept/0.parquet")
-    6487412895188051549
-    """
-    return int(hashlib.sha256(path.encode()).hexdigest()[:16], 16) >> 1

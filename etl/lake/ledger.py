@@ -17,9 +17,9 @@ these kinds of ``txn``:
 - ``part:<hash><start>``  a unit of work that is a part of an input file: where the part ends, 0 for the end
                           of the file. The hash is the identity's (20 digits), the start has 12 digits
 - ``rows:<key>``          the digest of the input rows of a unit of work
-- ``<key>``               a unit of work that is done, and the arrival of its documents (1 or more);
+- ``<key>``               a unit of work that is done, and the arrival of its texts (1 or more);
                           negative: its rows were dropped, and it must be done again
-- ``arrival``             in ``documents``, the arrival of the units that are committed next
+- ``arrival``             in ``texts``, the arrival of the units that are committed next
 - ``first_arrival``       in ``duplicates``, the arrival that all earlier ones count as
 - ``merged:<key>``        the data file that holds a unit's rows after compaction: the first 63 bits of
                           the file's own key

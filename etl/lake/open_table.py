@@ -14,6 +14,7 @@ from etl.lake.missing_tables import hint_for_missing_table
 
 _COLUMNS: Final[Mapping[str, AbstractSet[str]]] = {
     "documents": {"source", "row", "verdict"},
+    "texts": {"source", "row", "text"},
     "tokens": {"source", "row", "tokens"},
 }
 """Columns by which a lake's table is recognized."""

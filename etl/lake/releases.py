@@ -49,7 +49,7 @@ class Release:
 def create_release(lake: str, name: str, *, version: int | None = None) -> Release:
     """Create a release of the lake's newest state, or of the state at ``version`` of its last table.
 
-    The last table is ``tokens``, or ``documents`` if there is none. Raises TableError if the name is invalid
+    The last table is ``tokens``, or ``texts`` if there is none. Raises TableError if the name is invalid
     or taken, if the version does not exist, or if a vacuum has deleted files of it; ConflictError if a vacuum
     is about to.
     """
@@ -225,7 +225,7 @@ def _uri(lake: str, name: str) -> str:
 def tables_at(lake: str, version: int | str | None) -> dict[str, Table]:
     """Open the tables of a lake at their newest versions, at a release, or at a version of the last table.
 
-    The last table is ``tokens``, or ``documents`` if there is none; the others are those that it read.
+    The last table is ``tokens``, or ``texts`` if there is none; the others are those that it read.
     Raises TableError if the version does not exist, or if a vacuum has deleted files of it.
     """
     url = storage.normalize(lake)
@@ -249,7 +249,7 @@ def _tables_of_version(lake: str, version: int | None) -> dict[str, Table]:
     existing = [name for name, url in urls.items() if Table.exists(url)]
     if not existing:
         raise no_lake_error(lake)
-    last = "tokens" if "tokens" in existing else existing[0]
+    last = next(name for name in ("tokens", "texts", *existing) if name in existing)
     tables = {last: open_table(urls[last], version)}
     versions = _versions_read_by(tables[last])
     for name in existing:

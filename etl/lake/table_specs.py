@@ -42,13 +42,19 @@ def _documents_schema(recipe: "Recipe") -> pa.Schema:
     return documents_schema(recipe.stages)
 
 
+def _texts_schema(recipe: "Recipe") -> pa.Schema:
+    from etl.stages.document_columns import texts_schema
+
+    return texts_schema(recipe.stages)
+
+
 def _duplicates_schema(recipe: "Recipe") -> pa.Schema:
     from etl.stages.dedup_base import duplicates_schema
 
     return duplicates_schema(recipe.dedup_stages)
 
 
-# `duplicates` names the data files of documents, which are as large as the splits of the input.
+# A unit of work has one data file for each verdict. 32,768 rows are a few MB, unless `metadata` is large.
 DOCUMENTS: Final = TableSpec(
     name="documents",
     schema=_documents_schema,
@@ -57,19 +63,35 @@ DOCUMENTS: Final = TableSpec(
         statistics=("id", "source", "row", "reason"),
         lookup=("source",),
         dictionary=("source", "lang", "reason"),
-        bulk="text",
+        row_group_rows=1 << 15,
     ),
+)
+
+# Few documents are read again at a time, to be compared or exported: in row groups of 4 MB of text, most of
+# a file is skipped.
+TEXTS: Final = TableSpec(
+    name="texts",
+    schema=_texts_schema,
+    layout=Layout(
+        partition_by=("verdict",),
+        statistics=("source", "row"),
+        lookup=("source",),
+        dictionary=("source",),
+        bulk="text",
+        row_group_bytes=4 << 20,
+    ),
+    made_from=("documents",),
 )
 
 DUPLICATES: Final = TableSpec(
     name="duplicates",
     schema=_duplicates_schema,
     layout=Layout(
-        statistics=("source", "row", "file", "kind"),
-        lookup=("source", "file", "kind"),
-        dictionary=("source", "keeper_source", "kind", "file"),
+        statistics=("source", "row", "unit", "kind"),
+        lookup=("source", "unit", "kind"),
+        dictionary=("source", "keeper_source", "kind", "unit"),
     ),
-    made_from=("documents",),
+    made_from=("documents", "texts"),
     compact_by="address",
 )
 
@@ -77,9 +99,9 @@ KEYS: Final = TableSpec(
     name="keys",
     schema=lambda _: schemas.KEYS,
     layout=Layout(
-        partition_by=("kind",), statistics=("key",), dictionary=("file",), ascending=("key",)
+        partition_by=("kind",), statistics=("key",), dictionary=("unit",), ascending=("key",)
     ),
-    made_from=("documents", "duplicates"),
+    made_from=("documents", "texts", "duplicates"),
     is_index=True,
     compact_by="key",
 )
@@ -102,7 +124,7 @@ TOKENS: Final = TableSpec(
         compression="zstd",
         compression_level=1,
     ),
-    made_from=("documents", "duplicates"),
+    made_from=("documents", "texts", "duplicates"),
     compact_by="unit",
 )
 
@@ -129,7 +151,7 @@ LOSSES: Final = TableSpec(
 )
 
 SPECS: Final[dict[str, TableSpec]] = {
-    spec.name: spec for spec in (DOCUMENTS, DUPLICATES, KEYS, TOKENS, SHUFFLED, LOSSES)
+    spec.name: spec for spec in (DOCUMENTS, TEXTS, DUPLICATES, KEYS, TOKENS, SHUFFLED, LOSSES)
 }
 """The tables by name; each is made from tables before it."""
 

@@ -8,21 +8,31 @@ from typing import NamedTuple
 from etl.delta.table import Table
 from etl.lake.ledger import Ledger, key_of
 from etl.lake.ledger_entry import Drop
+from etl.lake.row_ranges import Address, RangeIndex
 from etl.parquet.data_file import DataFile
+from etl.schemas import TableName
 from etl.sources import Split
 from etl.sources.content_digests import Content
 
 
 @dataclass(frozen=True, slots=True)
 class WorkUnit:
-    """The kept rows of one split in ``documents``: the unit of work of the second pass."""
+    """The kept rows of one split in ``texts``: the unit of work of the second pass."""
 
-    key: str  # key of the split that wrote the rows
+    key: str  # of the split that wrote the rows, in ``documents``
     source: str
-    paths: tuple[str, ...]  # data files of ``documents``, in row order
+    paths: tuple[str, ...]  # data files of ``texts``, in row order
     rows: int
     size: int  # bytes on disk
+    first_row: int
+    last_row: int
     arrival: int = 1  # of documents that arrive earlier, duplicates are kept
+    judged: tuple[str, ...] = ()  # data files of ``documents``, if deduplication reads them
+
+    @property
+    def span(self) -> tuple[Address, Address]:
+        """The first and the last address."""
+        return (self.source, self.first_row), (self.source, self.last_row)
 
 
 def split_key(ledger: Ledger, split: Split) -> str:
@@ -30,10 +40,16 @@ def split_key(ledger: Ledger, split: Split) -> str:
     return ledger.key(split.identity, split.start, split.stop)
 
 
-def kept_units(documents: Table) -> Iterator[WorkUnit]:
-    """Yield the kept rows of ``documents``, one unit per split, ordered by source and row."""
-    columns = ("size", "rows", "partition.verdict", "min.source", "min.row")
-    files = documents.files(*columns, by=("min.source", "min.row"))
+def is_read(documents: Ledger, texts: Ledger, split: Split) -> bool:
+    """Return whether both tables hold the rows of a split."""
+    key = split_key(documents, split)
+    return documents.is_done(key) and texts.is_done(texts.key(key))
+
+
+def kept_units(texts: Table) -> Iterator[WorkUnit]:
+    """Yield the kept rows of ``texts``, one unit per split, ordered by source and row."""
+    columns = ("size", "rows", "partition.verdict", "min.source", "min.row", "max.row")
+    files = texts.files(*columns, by=("min.source", "min.row"))
     kept = (file for file in files if file["partition.verdict"] == "kept" and file["rows"])
     for key, group in groupby(kept, key=lambda file: key_of(file["path"])):
         split_files = list(group)
@@ -43,15 +59,24 @@ def kept_units(documents: Table) -> Iterator[WorkUnit]:
             paths=tuple(file["path"] for file in split_files),
             rows=sum(file["rows"] for file in split_files),
             size=sum(file["size"] for file in split_files),
+            first_row=split_files[0]["min.row"],
+            last_row=split_files[-1]["max.row"],
         )
 
 
-def arrived_units(documents: Ledger, duplicates: Ledger) -> Iterator[WorkUnit]:
-    """Yield the kept rows of ``documents`` with their arrivals, as deduplication counts them."""
-    assert documents.table is not None
-    for unit in kept_units(documents.table):
-        arrival = documents.arrival_of(unit.key) or 1
-        yield replace(unit, arrival=max(arrival, duplicates.first_arrival))
+def arrived_units(
+    texts: Ledger, duplicates: Ledger, documents: RangeIndex | None = None
+) -> Iterator[WorkUnit]:
+    """Yield the kept rows of ``texts`` with their arrivals, as deduplication counts them.
+
+    ``documents`` are the data files of that table, if deduplication reads them.
+    """
+    assert texts.table is not None
+    for unit in kept_units(texts.table):
+        arrival = texts.arrival_of(texts.key(unit.key)) or 1
+        arrival = max(arrival, duplicates.first_arrival)
+        judged = () if documents is None else documents.files_between(*unit.span)
+        yield replace(unit, arrival=arrival, judged=judged)
 
 
 def drop_sources(documents: Ledger, sources: Collection[str]) -> Drop:
@@ -60,6 +85,16 @@ def drop_sources(documents: Ledger, sources: Collection[str]) -> Drop:
     files = documents.table.files("path", "min.source")
     paths = [file["path"] for file in files if file["min.source"] in sources]
     return Drop(paths=paths, keys={key_of(path) for path in paths}, files=sources)
+
+
+def drop_texts(texts: Ledger, units: Collection[str]) -> Drop:
+    """Return what ``texts`` drops so that splits, given by their keys in ``documents``, are read again."""
+    assert texts.table is not None
+    paths = (file["path"] for file in texts.table.files("path"))
+    return Drop(
+        paths=[path for path in paths if key_of(path) in units],
+        keys={texts.key(unit) for unit in units},
+    )
 
 
 def drop_units(ledger: Ledger, keys: Collection[str]) -> Drop:
@@ -93,8 +128,7 @@ class WorkResult:
     tokens: int = 0
     special_texts: int = 0  # documents with tokens whose text spells a special token
     text_bytes: int = 0
-    documents: Sequence[DataFile] = ()
-    token_files: Sequence[DataFile] = ()
+    files: Mapping[TableName, Sequence[DataFile]] = field(default_factory=dict)  # by table
     content: Content | None = None  # of the input, if the unit is a split
     costs: Mapping[str, float] = field(default_factory=dict)  # part of the work -> seconds
     compile_seconds: float = 0.0  # in which the worker compiled kernels or waited for them

@@ -3,8 +3,8 @@
 Each small file costs readers a request and a footer. Files with neighbouring addresses, in ``keys`` with
 neighbouring least keys, are merged into one file of about the target size. Old versions keep their files
 until a vacuum, so a training run pinned to one is not affected. A run of the recipe may be in progress: files
-that another commit removed first are skipped. ``documents`` is not compacted: ``duplicates`` names its files,
-and they are as large as the splits of the input.
+that another commit removed first are skipped. ``documents`` and ``texts`` are not compacted: their files are
+as large as the splits of the input.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -51,7 +51,7 @@ class Optimized:
 
 
 def optimize(lake: str, *, target_bytes: int = TARGET_BYTES) -> list[Optimized]:
-    """Compact the small files of all tables but ``documents``.
+    """Compact the small files of all tables but ``documents`` and ``texts``.
 
     Raises TableError if the lake has none of these tables, if no recipe made them, or if a file is damaged.
     """
@@ -65,7 +65,9 @@ def optimize(lake: str, *, target_bytes: int = TARGET_BYTES) -> list[Optimized]:
     if not results:
         if find_table(storage.join(url, "documents")) is None:
             raise no_lake_error(url)
-        raise TableError("no tables to compact", where=url, hint="documents are not compacted")
+        raise TableError(
+            "no tables to compact", where=url, hint="documents and texts are not compacted"
+        )
     return results
 
 
@@ -109,8 +111,8 @@ def _blocks_of_units(lake: str, ledger: Ledger, files: Sequence[Mapping[str, Any
     """Return the files of each unit of work as a block, without those that the next run replaces."""
     groups: dict[str, list[Mapping[str, Any]]] = {}
     units: dict[str, list[str]] = {}
-    documents = Table.open(storage.join(lake, "documents"))
-    live = {ledger.key(unit.key) for unit in kept_units(documents)}
+    texts = Table.open(storage.join(lake, "texts"))
+    live = {ledger.key(unit.key) for unit in kept_units(texts)}
     for file, keys in zip(files, ledger.units_of(f["path"] for f in files), strict=True):
         if live.issuperset(keys):
             groups.setdefault(keys[0], []).append(file)

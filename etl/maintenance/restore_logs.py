@@ -6,7 +6,7 @@ damaged, nothing is lost.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -18,11 +18,10 @@ from etl.delta.table import Table
 from etl.lake.finished_versions import forget_finished
 from etl.lake.jobs import Job
 from etl.lake.lake_epochs import all_ledgers, drop_all, start_lake_epoch
-from etl.lake.ledger import Ledger
+from etl.lake.ledger import Ledger, key_of
 from etl.lake.ledger_entry import Drop, LedgerEntry
 from etl.lake.lineage_record import Change, Origin
 from etl.lake.table_specs import SPECS
-from etl.lake.work_units import kept_units
 from etl.recipe.recipe import Recipe
 
 _UNKNOWN = "unknown"  # the fingerprint of an input file that no longer exists
@@ -49,14 +48,17 @@ def restore_logs(lake: str, logs: Logs, job: Job) -> None:
     sound = (_ledger(name, table, logs) for name, table in logs.tables.items())
     ledgers = all_ledgers(lake, [*sound, *damaged.values()])
     drops = {}
-    if "documents" in damaged and "duplicates" in ledgers:  # it may have lost that an arrival ended
-        decided = ledgers["duplicates"].newest_arrival()
-        drops["documents"] = Drop(open_arrival=1 + decided)
     for name, ledger in ledgers.items():
+        origins = [damaged[each] for each in ("documents", "texts") if each in damaged]
         if SPECS[name].is_index:
             drops[name] = drop_all(ledger)
-        elif "documents" in damaged and name != "documents" and not SPECS[name].from_training:
-            drops[name] = _drop_lost_units(ledger, damaged["documents"])
+        elif made_from := [each for each in origins if _is_made_from(name, each)]:
+            drops[name] = _drop_lost_units(ledger, made_from)
+    if "texts" in damaged:
+        drops["documents"] = _drop_without_texts(ledgers["documents"], damaged["texts"])
+        if "duplicates" in ledgers:  # it may have lost that an arrival ended
+            decided = ledgers["duplicates"].newest_arrival()
+            drops["texts"] = replace(drops.get("texts", Drop()), open_arrival=1 + decided)
     start_lake_epoch(ledgers, drops, partial(_describe, logs, job))
 
 
@@ -75,23 +77,42 @@ def _ledger(name: str, table: Table, logs: Logs) -> Ledger:
     return Ledger(table.url, fingerprint=fingerprint, table=table)
 
 
-def _drop_lost_units(ledger: Ledger, documents: Ledger) -> Drop:
-    """Return what a table drops so that units which documents has lost are done again when they are back.
+def _drop_without_texts(documents: Ledger, texts: Ledger) -> Drop:
+    """Return what ``documents`` drops so that splits whose texts are lost are read again as a whole."""
+    assert documents.table is not None
+    held = PackedKeySet(_units_in(texts))
+    files = list(documents.table.files("path", "partition.verdict", by=()))
+    kept = {key_of(file["path"]) for file in files if file["partition.verdict"] == "kept"}
+    lost = {key for key in kept if key not in held}
+    return Drop(paths=[f["path"] for f in files if key_of(f["path"]) in lost], keys=lost)
+
+
+def _is_made_from(name: str, origin: Ledger) -> bool:
+    return origin.url.rpartition("/")[2] in SPECS[name].made_from
+
+
+def _drop_lost_units(ledger: Ledger, origins: Sequence[Ledger]) -> Drop:
+    """Return what a table drops so that units which its origins have lost are done again when they are back.
 
     Rows of these units are found, and dropped, when the lake is verified.
     """
-    assert documents.table is not None
-    live = PackedKeySet(ledger.key(unit.key) for unit in kept_units(documents.table))
-    return Drop(keys=[key for key in ledger.done() if key not in live])
+    live = [PackedKeySet(map(ledger.key, _units_in(origin))) for origin in origins]
+    return Drop(keys=[key for key in ledger.done() if any(key not in keys for keys in live)])
+
+
+def _units_in(ledger: Ledger) -> Iterator[str]:
+    """Yield the keys of the units of work that ``documents`` or ``texts`` has rows of."""
+    assert ledger.table is not None
+    return (key_of(file["path"]) for file in ledger.table.files("path", by=()))
 
 
 def _describe(
-    logs: Logs, job: Job, table: Table, _: Drop, __: Sequence[LedgerEntry], generation: int
+    logs: Logs, job: Job, table: Table, drop: Drop, _: Sequence[LedgerEntry], generation: int
 ) -> schemas.Lineage | None:
-    if not table.is_remains:
-        return job.record_on(table, Change(action="epoch", generation=generation))
     name = table.url.rpartition("/")[2]
-    inputs = _missing_inputs(table, logs) if name == "documents" else ()
+    if not table.is_remains and (name != "documents" or not drop.paths):
+        return job.record_on(table, Change(action="epoch", generation=generation))
+    inputs = _missing_inputs(table, drop, logs) if name == "documents" else ()
     change = Change(action="repair", generation=generation, input_files=inputs)
     return job.record_on(table, change, default=_lost_origin(name, logs))
 
@@ -106,11 +127,13 @@ def _lost_origin(name: str, logs: Logs) -> Origin | None:
     return replace(origin, step=SPECS[name].name, fingerprint=fingerprint, tokenizer=None)
 
 
-def _missing_inputs(documents: Table, logs: Logs) -> list[schemas.InputFile]:
-    """Return the input files with the records by which the rows and the lineage differ."""
+def _missing_inputs(documents: Table, drop: Drop, logs: Logs) -> list[schemas.InputFile]:
+    """Return the input files with the records by which the rows that stay and the lineage differ."""
     rows: Counter[str] = Counter()
-    for file in documents.files("min.source", "rows", by=()):
-        rows[str(file["min.source"])] += int(file["rows"])
+    dropped = {*drop.paths}
+    for file in documents.files("path", "min.source", "rows", by=()):
+        if file["path"] not in dropped:
+            rows[str(file["min.source"])] += int(file["rows"])
     known, files = logs.inputs.files(), []
     for uri in sorted({*rows, *known}):
         before = known.get(uri)

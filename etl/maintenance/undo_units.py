@@ -12,8 +12,7 @@ no version ever names it.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import starmap
 from typing import Any
@@ -23,7 +22,6 @@ import pyarrow.compute as pc
 
 from etl import schemas, storage
 from etl.audit.verify.verify import Problem
-from etl.delta.added_files import is_stored, read_added_files
 from etl.delta.live_rows import read_live_rows
 from etl.delta.table import Table
 from etl.errors import TableError
@@ -37,6 +35,7 @@ from etl.lake.lineage_record import Change, num_files
 from etl.lake.table_specs import DUPLICATES, SPECS, open_tables
 from etl.lake.table_versions import live_inputs, read_versions
 from etl.lake.work_units import WorkUnit, kept_units
+from etl.maintenance.table_undo import TableUndo
 from etl.parquet.data_file import DataFile, DataFileWriter
 
 _THREADS = 16  # they wait for storage
@@ -51,72 +50,12 @@ class UnrepairedProblem:
     why: str
 
 
-@dataclass
-class _TableUndo:
-    """What is undone in one table: the keys of units of ``documents``, and the data files to remove.
-
-    ``table`` is what Tokenlake's commits have made, with the files that another program has removed
-    (``removed``) and without those that it has added (``added``).
-    """
-
-    ledger: Ledger
-    table: Table
-    units: set[str] = field(default_factory=set)
-    remove: set[str] = field(default_factory=set)
-    added: frozenset[str] = frozenset()
-    removed: Mapping[str, DataFile] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, table: Table) -> "_TableUndo":
-        """Open the ledger of a table, and find the changes of other programs."""
-        ledger = find_ledger(table) or Ledger(table.url, fingerprint="", table=table)
-        changes = ledger.foreign_changes()
-        if changes is None:
-            return cls(ledger, table)
-        if SPECS[table.url.rpartition("/")[2]].is_index:  # the next run rebuilds it
-            return cls(ledger, table, remove={file["path"] for file in table.files("path")})
-        # The view is the table without foreign changes. Units to undo and files to remove are chosen in
-        # it, since a file that another program has removed may be damaged, too.
-        removed = {file.path: file for file in read_added_files(table.url, changes.removed)}
-        added = frozenset(file.path for file in changes.added)
-        view = table.preview(list(removed.values()), remove=added)
-        return cls(ledger, view, added=added, removed=removed)
-
-    @property
-    def has_any(self) -> bool:
-        return bool(self.units or self.remove or self.added or self.removed)
-
-    @property
-    def restored(self) -> list[str]:
-        """The paths of the data files that are added again."""
-        return [path for path in self.removed if path not in self.remove]
-
-    @property
-    def dropped(self) -> set[str]:
-        """The paths of the data files that are removed."""
-        return {*self.added, *(self.remove - self.removed.keys())}
-
-    def files(self) -> list[dict[str, Any]]:
-        return list(self.table.data_files().to_pylist())
-
-    def missing(self) -> Iterator[str]:
-        """Yield the data files that another program has removed and that cannot be added again.
-
-        A vacuum has deleted them, or the files with their deletion vectors.
-        """
-        with ThreadPoolExecutor(_THREADS) as pool:
-            stored = pool.map(partial(is_stored, self.table.url), self.removed.values())
-            yield from (
-                path for path, is_there in zip(self.removed, stored, strict=True) if not is_there
-            )
-
-
 class Undo:
     """The units of work to undo in each table of a lake, and the data files to remove with them."""
 
     def __init__(self, lake: str, problems: Sequence[Problem], *, is_foreign: bool = False) -> None:
         """Find what to undo for some problems, or with ``is_foreign`` for changes by other programs."""
-        self.tables: dict[str, _TableUndo] = {}  # in the order of SPECS: inputs first
+        self.tables: dict[str, TableUndo] = {}  # in the order of SPECS: inputs first
         self.sources: set[str] = set()
         self.left: list[UnrepairedProblem] = []
         self._damaged: list[Problem] = []
@@ -150,11 +89,12 @@ class Undo:
 
     def _open(self, lake: str) -> None:
         tables = open_tables(lake)
-        self.tables = {name: _TableUndo.of(table) for name, table in tables.items()}
+        self.tables = {name: TableUndo.of(table) for name, table in tables.items()}
         self._ledgers = all_ledgers(lake, (undo.ledger for undo in self.tables.values()))
         inputs = live_inputs(read_versions(tables["documents"]))
         self._inputs, self._recorded = inputs.files(), inputs.recorded
-        self._units = {unit.key: unit for unit in kept_units(self.tables["documents"].table)}
+        texts = self.tables.get("texts")
+        self._units = {} if texts is None else {u.key: u for u in kept_units(texts.table)}
 
     def _missing_files(self) -> Iterator[Problem]:
         for name, undo in self.tables.items():
@@ -172,6 +112,8 @@ class Undo:
                 undo.units |= self.tables[source].units if source in self.tables else set()
             if name == "documents":
                 self._undo_documents(undo)
+            elif name == "texts":
+                self._undo_texts(undo)
             elif name == "duplicates":
                 self._undo_duplicates(undo)
             else:
@@ -185,10 +127,14 @@ class Undo:
         """Return the problems that are repaired in a table."""
         return [problem for problem in self._damaged if (problem.redo or problem.table) == name]
 
-    def _undo_documents(self, undo: _TableUndo) -> None:
-        sources = {str(file["path"]): str(file["min.source"]) for file in undo.files()}
-        for problem in self._problems("documents"):
-            source = sources[str(problem.file)]
+    def _undo_documents(self, undo: TableUndo) -> None:
+        """Undo the splits behind damaged files of ``documents`` and ``texts``, which are read together."""
+        sources = {key_of(file["path"]): str(file["min.source"]) for file in undo.files()}
+        for problem in (*self._problems("documents"), *self._problems("texts")):
+            key = key_of(str(problem.file))
+            if key not in sources:  # texts without documents
+                continue
+            source = sources[key]
             inputs = undo.ledger.inputs
             samples = partial(inputs.samples, inputs.identity_of(source))
             _, why = find_input(self._recorded(source), source, samples)
@@ -196,20 +142,26 @@ class Undo:
                 self.left.append(UnrepairedProblem(problem=problem, why=why))
             # A damaged file whose input is gone stays: some of its rows may be readable. A missing file
             # has none, so its units are undone in any case.
-            if why is None or f"documents/{problem.file}" in self._missing:
+            if why is None or f"{problem.table}/{problem.file}" in self._missing:
                 self.sources.add(source)
-                undo.units.add(key_of(str(problem.file)))
+                undo.units.add(key)
         # A unit may have several files; all are written again.
-        undo.remove = {path for path in sources if key_of(path) in undo.units}
+        undo.remove = {f["path"] for f in undo.files() if key_of(f["path"]) in undo.units}
 
-    def _undo_duplicates(self, undo: _TableUndo) -> None:
+    def _undo_texts(self, undo: TableUndo) -> None:
+        """Undo the texts of undone splits, and damaged ones of splits that ``documents`` has not."""
+        known = {key_of(file["path"]) for file in self.tables["documents"].files()}
+        undo.units |= {key_of(str(problem.file)) for problem in self._problems("texts")} - known
+        undo.remove = {f["path"] for f in undo.files() if key_of(f["path"]) in undo.units}
+
+    def _undo_duplicates(self, undo: TableUndo) -> None:
         damaged = {str(problem.file) for problem in self._problems("duplicates")}
         for file in undo.files():
             if file["path"] in damaged:
                 undo.remove.add(file["path"])
                 undo.units |= {u.key for u in self._units.values() if _may_hold(file, [u])}
 
-    def _undo_units_in_files(self, name: str, undo: _TableUndo) -> None:
+    def _undo_units_in_files(self, name: str, undo: TableUndo) -> None:
         """Undo the units in damaged files, and remove all files with rows of undone units."""
         damaged = {str(problem.file) for problem in self._damaged if problem.table == name}
         redone = (problem for problem in self._damaged if problem.redo == name)
@@ -234,7 +186,8 @@ class Undo:
         restored: dict[str, list[DataFile]] = {}
         for path in undo.restored:
             if path not in rewritten:
-                restored.setdefault(key_of(path), []).append(undo.removed[path])
+                key = undo.ledger.key(key_of(path)) if name == "texts" else key_of(path)
+                restored.setdefault(key, []).append(undo.removed[path])
         return Drop(
             paths=undo.dropped | (rewritten.keys() - undo.removed.keys()),
             keys=undo.units if is_documents else {undo.ledger.key(key) for key in undo.units},
@@ -259,13 +212,13 @@ class Undo:
         """Rewrite sound data files of duplicates without the rows of undone units; return them by path."""
         undo = self.tables["duplicates"]
         units = [unit for key, unit in self._units.items() if key in undo.units]
-        paths = pa.array([path for unit in units for path in unit.paths], pa.string())
+        undone = pa.array([unit.key for unit in units], pa.string())
         rewritten = {}
         for file in undo.files():
             if file["path"] in undo.remove or not _may_hold(file, units):
                 continue
             rows = read_live_rows(undo.table.url, file, undo.table.schema)
-            remaining = rows.filter(pc.invert(pc.is_in(rows["file"], paths)))
+            remaining = rows.filter(pc.invert(pc.is_in(rows["unit"], undone)))
             if remaining.num_rows < rows.num_rows:
                 key = undo.ledger.key("repair", file["path"])
                 writer = DataFileWriter(

@@ -79,7 +79,7 @@ class DataFileWriter:
         table = table.select(self._schema.names).cast(self._schema)
         self._pending.append(table)
         self._pending_bytes += bulk_bytes(table, self._layout.bulk)
-        if self._pending_bytes >= self._layout.row_group_bytes:
+        if self._pending_bytes >= self._layout.row_group_size:
             self._write_pending(keep_rest=True)
 
     def close(self) -> list[DataFile]:

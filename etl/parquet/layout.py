@@ -5,8 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-_MAX_ROW_GROUP_ROWS = 1 << 17
-
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
@@ -20,11 +18,17 @@ class Layout:
     bulk: str | None = None  # the column that determines the size of row groups
     running: tuple[str, str] | None = None  # (counts, their running total inside one file)
     row_group_bytes: int = 16 << 20  # of the bulk column, before compression
+    row_group_rows: int = 1 << 17  # at most
     file_bytes: int = 512 << 20  # of the bulk column, before compression
     page_bytes: int = 1 << 20  # of a column, before compression: the least that a reader holds
     marks_pages: bool = False  # the footer says where the pages of the bulk column, of lists, begin
     compression: str = "zstd"
     compression_level: int | None = 1
+
+    @property
+    def row_group_size(self) -> int:
+        """The size of a full row group, as ``bulk_bytes`` measures it."""
+        return self.row_group_rows if self.bulk is None else self.row_group_bytes
 
 
 def bulk_bytes(table: pa.Table, bulk: str | None) -> int:
@@ -47,14 +51,14 @@ def row_group_cuts(table: pa.Table, layout: Layout) -> list[int]:
     """Return the row numbers at which row groups end; the last is the number of rows."""
     num_rows = table.num_rows
     if layout.bulk is None:
-        return [*range(_MAX_ROW_GROUP_ROWS, num_rows, _MAX_ROW_GROUP_ROWS), num_rows]
+        return [*range(layout.row_group_rows, num_rows, layout.row_group_rows), num_rows]
     lengths = np.concatenate([_lengths(c) for c in table[layout.bulk].chunks])
     ends = np.cumsum(lengths)
     cuts: list[int] = []
     start, done = 0, 0
     while start < num_rows:
         stop = int(np.searchsorted(ends, done + layout.row_group_bytes, side="left")) + 1
-        stop = min(stop, start + _MAX_ROW_GROUP_ROWS, num_rows)
+        stop = min(stop, start + layout.row_group_rows, num_rows)
         cuts.append(stop)
         start, done = stop, int(ends[stop - 1])
     return cuts

@@ -29,11 +29,13 @@ from etl.stages.base import PHASES, Phase, Rejected
 from etl.stages.dedup_base import DedupStage, dedup_stages
 from etl.stages.document_columns import describing_stages
 
-Step = Literal["documents", "duplicates", "tokens"]
-"""The table that a phase of a recipe fills."""
+Step = Literal["documents", "texts", "duplicates", "tokens"]
+"""A table that a recipe fills."""
 
 STEPS: Final[tuple[Step, ...]] = get_args(Step)
-"""The steps in order, one for each of ``PHASES``."""
+"""The steps in order; the first phase fills two tables."""
+
+_PHASE_OF: Final[Mapping[Step, Phase]] = dict(zip(STEPS, (PHASES[0], *PHASES), strict=True))
 
 
 class Recipe(Shown, Settings):
@@ -203,7 +205,7 @@ class Recipe(Shown, Settings):
     def steps(self) -> tuple[Step, ...]:
         """The tables that the recipe fills, in order."""
         phases = {PHASES[0], *(stage.phase for stage in self.stages)}
-        return tuple(step for step, phase in zip(STEPS, PHASES, strict=True) if phase in phases)
+        return tuple(step for step, phase in _PHASE_OF.items() if phase in phases)
 
     def table_url(self, step: str) -> str:
         """Return the URL of a table of the lake; raise RecipeError if the recipe names no lake."""
@@ -231,6 +233,8 @@ class Recipe(Shown, Settings):
             }
             for stage in describing_stages(self.stages):
                 identity[stage.identity_key] = stage.column_identity()
+        elif step == "texts":
+            identity = {"documents": self.fingerprint("documents")}
         elif step == "duplicates":
             identity = {
                 "documents": self.fingerprint("documents"),

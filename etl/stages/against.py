@@ -8,12 +8,12 @@ from etl.settings_files.settings import Settings
 
 
 class Reference(Settings):
-    """Another lake and a version of its ``documents`` table; None is the newest version."""
+    """Another lake and a version of its ``texts`` table; None is the newest version."""
 
     lake: str
     """The URL or path of the other lake."""
     version: Annotated[int, Field(ge=0)] | None = None
-    """A version of its ``documents``; null is the newest."""
+    """A version of its ``texts``; null is the newest."""
 
 
 def _as_references(value: Any) -> Any:

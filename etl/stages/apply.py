@@ -24,7 +24,7 @@ from etl.stages.dedup_base import DedupStage
 from etl.stages.document_columns import (
     PlacedStage,
     describing_stages,
-    documents_schema,
+    judged_schema,
     split_at_transforms,
 )
 from etl.stages.filters.language import labels_of
@@ -51,7 +51,7 @@ class AppliedBatch:
 def apply(
     table: pa.Table, stages: Sequence[Stage], *, rejected: Rejected | None = None
 ) -> pa.Table:
-    """Return the same rows in the same order with verdicts: the columns of ``documents_schema(stages)``.
+    """Return the same rows in the same order with verdicts: the columns of ``judged_schema(stages)``.
 
     ``table`` has the columns of ``schemas.RAW``. Rows that already have a reason stay rejected. The text
     of rejected rows becomes null unless ``rejected`` asks for it. A signal that was not computed is null.
@@ -175,7 +175,7 @@ class _Batch:
         )
         reason = pc.coalesce(raw["reason"], no_text)
         raw = raw.set_column(raw.schema.get_field_index("reason"), "reason", reason)
-        schema = documents_schema(stages)
+        schema = judged_schema(stages)
         later = {n for stage in describing_stages(stages) for n in stage.document_columns().names}
         fields = [field for field in schema if field.name not in (*later, "verdict")]
         columns = [
@@ -276,7 +276,7 @@ class _Batch:
             self.documents = self.documents.append_column(field, column)
 
     def finish(self) -> pa.Table:
-        """Return the rows with their verdict, in the schema of the table."""
+        """Return the rows with their verdict, in the schema of judged documents."""
         documents, kept = self.documents, self._kept()
         documents = documents.append_column("verdict", pc.if_else(kept, *schemas.VERDICTS))
         if not pc.all(kept).as_py():

@@ -29,7 +29,7 @@ class DedupStage(Stage):
     """Whether rejected documents have values in its columns too."""
 
     def document_columns(self) -> pa.Schema:
-        """Return the columns of ``documents`` that documents are compared by, by default none."""
+        """Return the columns of ``texts`` that documents are compared by, by default none."""
         return pa.schema([])
 
     def describe(self, texts: pa.Array | pa.ChunkedArray) -> Sequence[pa.Array]:

@@ -19,7 +19,7 @@ class DedupExact(DedupStage):
 
     All documents are compared at once, by the column ``content_hash`` of the whole table. Documents equal
     to a document that a lake in ``against`` keeps are rejected too. ``against`` is a URL, or ``{lake: URL,
-    version: N}`` with a version of the lake's ``documents`` (default: the newest), or a list of these.
+    version: N}`` with a version of the lake's ``texts`` (default: the newest), or a list of these.
     Documents that such a lake has not deduplicated yet do not count.
     """
 

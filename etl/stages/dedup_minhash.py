@@ -74,7 +74,7 @@ class DedupMinhash(DedupStage):
     not merged. A document that already has tokens is always kept.
 
     Documents similar to a document that a lake in ``against`` keeps are rejected too. ``against`` is a URL,
-    or ``{lake: URL, version: N}`` with a version of the lake's ``documents`` (default: the newest), or a
+    or ``{lake: URL, version: N}`` with a version of the lake's ``texts`` (default: the newest), or a
     list of these. The lake's signatures must have the same settings. Documents that it has not deduplicated
     yet do not count.
     """

@@ -1,4 +1,4 @@
-"""The columns that a recipe's stages add to `documents`, and its schema."""
+"""The columns that a recipe's stages add to `documents` and `texts`, and the schemas of these."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
@@ -11,7 +11,7 @@ from etl.stages.dedup_base import DedupStage, dedup_stages
 from etl.stages.dedup_exact import DedupExact
 from etl.stages.signals import SIGNALS
 
-_FIXED: Final = frozenset(schemas.documents([]).names)  # in every table; lang and its score too
+_FIXED: Final = frozenset(schemas.judged([]).names)  # in every table; lang and its score too
 
 
 class PlacedStage(NamedTuple):
@@ -101,15 +101,28 @@ def signal_names(stages: Iterable[Stage]) -> list[str]:
 
 def documents_schema(stages: Iterable[Stage]) -> pa.Schema:
     """Return the schema of the ``documents`` table that these stages produce."""
+    return schemas.documents(signal_names(stages))
+
+
+def texts_schema(stages: Iterable[Stage]) -> pa.Schema:
+    """Return the schema of the ``texts`` table that these stages produce."""
+    return schemas.texts(_dedup_columns(stages))
+
+
+def judged_schema(stages: Iterable[Stage]) -> pa.Schema:
+    """Return the schema of the documents that these stages have judged: the columns of both tables."""
     stages = tuple(stages)
-    dedup_columns = (field for s in describing_stages(stages) for field in s.document_columns())
-    return schemas.documents(signal_names(stages), dedup_columns)
+    return schemas.judged(signal_names(stages), _dedup_columns(stages))
+
+
+def _dedup_columns(stages: Iterable[Stage]) -> list[pa.Field]:
+    return [field for stage in describing_stages(stages) for field in stage.document_columns()]
 
 
 def describing_stages(stages: Iterable[Stage]) -> tuple[DedupStage, ...]:
-    """Return the deduplication stages that add columns to ``documents``.
+    """Return the deduplication stages that add columns to ``texts``.
 
-    Every table has ``content_hash``: without a stage that adds it, it is the hash of a default
+    Every lake has ``content_hash``: without a stage that adds it, it is the hash of a default
     ``DedupExact``.
 
     >>> [stage.identity_key for stage in describing_stages([])]

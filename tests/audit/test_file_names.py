@@ -161,7 +161,7 @@ def test_nothing_is_written_outside_the_lake(recipe: Recipe, place: UPath) -> No
     files = {path.relative_to(place).as_posix() for path in place.rglob("*") if path.is_file()}
     others = {file for file in files if not file.startswith("lake/")}
     assert others == {f"in=1/{name}.jsonl" for name in NAMES}
-    tables = ("documents/", "duplicates/", "finished/", "keys/", "tokens/")
+    tables = ("documents/", "duplicates/", "finished/", "keys/", "texts/", "tokens/")
     assert files > others
     assert all(file.removeprefix("lake/").startswith(tables) for file in files - others)
 

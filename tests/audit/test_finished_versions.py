@@ -23,7 +23,7 @@ from tests.helpers.recipes import small_recipe
 
 pytestmark = pytest.mark.local_only  # folders are copied by hand
 
-TABLES = ("documents", "duplicates", "keys", "tokens")
+TABLES = ("documents", "texts", "duplicates", "keys", "tokens")
 
 
 @pytest.fixture(scope="module")

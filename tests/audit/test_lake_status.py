@@ -27,7 +27,7 @@ def test_a_lake_without_jobs_says_so_and_shows_its_last_run(made: Recipe) -> Non
     status = lake_status(str(made.lake))
     assert status.jobs == []
     assert [table.name for table in status.tables] == list(
-        reversed(["tokens", "keys", "duplicates", "documents"])
+        reversed(["tokens", "keys", "duplicates", "texts", "documents"])
     )
     assert {t.name: t.rows for t in status.tables}["tokens"] == len(list(rows(made.lake, "tokens")))
     last = status.last_run

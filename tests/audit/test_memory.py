@@ -49,7 +49,7 @@ def make_lake(folder: Path, count: int) -> str:
 def links(url: str, count: int) -> Iterator[tuple[str, DataFile]]:
     """Link one data file under many names; yield the key of each with its entry in the log."""
     columns: dict[str, list[object]] = {name: [None] for name in SCHEMA.names}
-    columns |= {"source": ["s3://raw/a.parquet"], "row": [0], "text": ["text"], "verdict": ["kept"]}
+    columns |= {"source": ["s3://raw/a.parquet"], "row": [0], "verdict": ["kept"]}
     writer = DataFileWriter(
         url, SCHEMA, DOCUMENTS.layout, name="f" * 32, partition={"verdict": "kept"}
     )

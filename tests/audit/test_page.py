@@ -110,7 +110,7 @@ def test_a_part_of_the_rows_represents_all_of_them(
     made: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(page_sample, "MAX_ROWS", 40)
-    documents = Documents(open_table(made.table_url("documents")))
+    documents = Documents(open_table(made.table_url("documents")), None)
     sample = read_sample(documents)
     counts = report(str(made.lake))
     assert sample.frame.height < counts.rows == sample.rows

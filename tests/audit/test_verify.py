@@ -16,6 +16,7 @@ from etl.audit.lineage_graph import trace
 from etl.audit.verify.verify import Problem, verify
 from etl.errors import TableError
 from etl.job.run import run
+from etl.lake.ledger import key_of
 from etl.lake.table_specs import DUPLICATES, KEYS, TOKENS
 from etl.parquet.data_file import DataFile, DataFileWriter
 from etl.recipe.recipe import Recipe
@@ -86,7 +87,7 @@ def test_a_lake_without_documents_is_an_error(place: UPath) -> None:
         verify(str(place))
 
 
-@pytest.mark.parametrize("name", ["documents", "duplicates", "tokens"])
+@pytest.mark.parametrize("name", ["documents", "texts", "duplicates", "tokens"])
 def test_a_missing_data_file_is_found(lake: Recipe, name: str) -> None:
     path = live(lake, name)[0]
     file_of(lake, name, path).unlink()
@@ -104,8 +105,8 @@ def test_a_truncated_data_file_is_found(lake: Recipe) -> None:
 
 
 def test_damaged_pages_are_found(lake: Recipe) -> None:
-    path = live(lake, "documents", "kept")[0]
-    file = file_of(lake, "documents", path)
+    path = live(lake, "texts", "kept")[0]
+    file = file_of(lake, "texts", path)
     metadata = opened(file).metadata.row_group(0)
     columns = metadata.to_dict()["columns"]
     text = next(column for column in columns if column["path_in_schema"] == "text")
@@ -187,11 +188,11 @@ def test_a_rejected_row_without_a_reason_is_found(lake: Recipe) -> None:
     assert any(p.file == new and "rejected rows have no reason" in p.what for p in problems)
 
 
-@pytest.mark.parametrize("name", ["documents", "tokens"])
+@pytest.mark.parametrize("name", ["documents", "texts", "tokens"])
 def test_repeated_rows_are_found(lake: Recipe, name: str) -> None:
     table = open_table(lake, name)
     files = table.data_files().to_pylist()
-    path = live(lake, name, "kept" if name == "documents" else None)[0]
+    path = live(lake, name, None if name == "tokens" else "kept")[0]
     folder, _, file = path.rpartition("/")
     twin = f"{folder}/{file[:32]}-copy.parquet".lstrip("/")
     file_of(lake, name, twin).write_bytes(file_of(lake, name, path).read_bytes())
@@ -217,17 +218,27 @@ def test_missing_tokens_are_found(lake: Recipe) -> None:
     path = live(lake, "tokens")[0]
     commit_damage(open_table(lake, "tokens"), remove=[path])
     (problem,) = verify(str(lake.lake))
-    assert problem.file in live(lake, "documents", "kept")
+    assert (problem.table, problem.redo) == ("texts", "tokens")
+    assert problem.file in live(lake, "texts", "kept")
     assert problem.what.startswith("0 of its rows have tokens")
 
 
 def test_missing_documents_are_found(lake: Recipe) -> None:
     path = live(lake, "documents", "kept")[0]
     commit_damage(open_table(lake, "documents"), remove=[path])
-    descriptions = {problem.what for problem in verify(str(lake.lake))}
-    assert any("whose document is not kept" in what for what in descriptions)
-    assert any("its documents no longer exist" in what for what in descriptions)
-    assert any(", which has " in what for what in descriptions)
+    problems = {problem.table: problem.what for problem in verify(str(lake.lake))}
+    assert problems.keys() == {"documents", "texts"}
+    assert ", which has " in problems["documents"]
+    assert "of which `documents` has no row with the same verdict" in problems["texts"]
+
+
+def test_missing_texts_are_found(lake: Recipe) -> None:
+    path = live(lake, "texts", "kept")[0]
+    commit_damage(open_table(lake, "texts"), remove=[path])
+    problems = {(problem.table, problem.what) for problem in verify(str(lake.lake))}
+    assert any(table == "documents" and "without a text" in what for table, what in problems)
+    assert any("whose document is not kept" in what for _, what in problems)
+    assert ("tokens", "its documents no longer exist") in problems
 
 
 def _add_duplicate(recipe: Recipe, row: dict[str, Any], keeper: dict[str, Any]) -> None:
@@ -239,16 +250,16 @@ def _add_duplicate(recipe: Recipe, row: dict[str, Any], keeper: dict[str, Any]) 
         "keeper_row": keeper["row"],
         "kind": "exact",
         "similarity": 1.0,
-        "file": row["file"],
+        "unit": row["unit"],
     }
     writer.append(pa.Table.from_pylist([duplicate], schemas.DUPLICATES))
     commit_damage(table, writer.close())
 
 
 def _documents(recipe: Recipe, verdict: str) -> list[dict[str, Any]]:
-    """The rows of ``documents`` with their data files."""
+    """The rows of ``documents`` with their units of work."""
     return [
-        {**row, "file": path}
+        {**row, "unit": key_of(path)}
         for path in live(recipe, "documents", verdict)
         for row in read(recipe, "documents", path).to_pylist()
     ]
@@ -261,7 +272,7 @@ def test_damaged_keys_are_found(lake: Recipe) -> None:
     rows = read(lake, "keys", path)
     other = next(k for k in range(1, rows.num_rows) if rows["key"][k] != rows["key"][0])
     order = [other, *range(1, other), 0, *range(other + 1, rows.num_rows)]
-    ids = rows["file"].to_pylist()
+    ids = rows["unit"].to_pylist()
     damaged = rows.set_column(2, rows.schema.field(2), pa.array([1, *ids[1:]])).take(order)
     writer = DataFileWriter(
         table.url,
@@ -277,7 +288,7 @@ def test_damaged_keys_are_found(lake: Recipe) -> None:
     assert problems == {
         ("keys", "its keys are not sorted"),
         ("keys", "1 key of documents that do not exist"),
-        ("documents", what_with(problems, "of its rows have a key")),
+        ("texts", what_with(problems, "of its rows have a key")),
     }
 
 
@@ -317,11 +328,11 @@ def test_a_keeper_that_does_not_exist_is_found(lake: Recipe) -> None:
     )
 
 
-def test_a_duplicate_that_names_the_wrong_file_is_found(lake: Recipe) -> None:
+def test_a_duplicate_that_names_the_wrong_unit_is_found(lake: Recipe) -> None:
     row, other = _documents(lake, "kept")[0], _documents(lake, "kept")[-1]
-    assert row["file"] != other["file"]
-    _add_duplicate(lake, {**row, "file": other["file"]}, other)
-    assert any("that name another data file" in p.what for p in verify(str(lake.lake)))
+    assert row["unit"] != other["unit"]
+    _add_duplicate(lake, {**row, "unit": other["unit"]}, other)
+    assert any("that name another unit of work" in p.what for p in verify(str(lake.lake)))
 
 
 def test_tokens_without_a_document_are_found(lake: Recipe) -> None:

@@ -16,7 +16,7 @@ from tests.chaos.processes import DONE, FAILED, QUARANTINED
 from tests.chaos.small_site import SmallSite
 from tests.chaos.texts import Row as InputRow
 from tests.chaos.texts import Text
-from tests.helpers.lake_rows import Row, addresses, names, rows
+from tests.helpers.lake_rows import Row, addresses, judged, names, rows
 
 _HINTS: Mapping[str, Kind] = {"--replace-changed": "replace_changed", "etl repair": "repair"}
 _COPY = "_copies/"
@@ -93,7 +93,7 @@ def check_complete(site: SmallSite, ids: Sequence[str] | None = None) -> None:
     assert not make_plan(site.recipe).has_work()
     check_sound(site)
     tables = {step: names(rows(str(site.lake), step)) for step in site.recipe.steps}
-    documents, tokens = tables["documents"], tables["tokens"]
+    documents, tokens = names(judged(str(site.lake))), tables["tokens"]
     duplicates = tables.get("duplicates", [])
     if ids is None:
         _check_documents(site, documents)

@@ -11,7 +11,7 @@ from tests.chaos.processes import DONE
 from tests.chaos.small_site import STAGES, SmallSite
 from tests.chaos.texts import EDITS, Edit, random_rows
 
-TABLES = ("documents", "duplicates", "keys", "tokens", "tokens_shuffled")
+TABLES = ("documents", "texts", "duplicates", "keys", "tokens", "tokens_shuffled")
 
 _KINDS: tuple[Kind, ...] = (
     *("plain", "replace_changed") * 3,
@@ -34,7 +34,8 @@ _MOMENTS = (
 _WORKER_MOMENTS = (
     "open_input raw",
     "open_output documents",
-    "open_input documents",
+    "open_output texts",
+    "open_input texts",
     "open_output tokens",
     "open_output tokens_shuffled",
 )

@@ -336,7 +336,7 @@ def test_plan_takes_the_options_and_the_environment(recipe_file: Path, tmp_path:
     plain = facts("plan", recipe_file)
     assert plain["lake"] == str(tmp_path / "lake")
     assert plain["splits"]["to_read"] == 2
-    assert plain["begin"] == ["documents", "duplicates", "tokens"]
+    assert plain["begin"] == ["documents", "texts", "duplicates", "tokens"]
     other = facts(
         "plan", recipe_file, "--source", tmp_path / "other.jsonl", "--lake", tmp_path / "x"
     )
@@ -557,6 +557,7 @@ def test_lineage_prints_tree_json_and_events(made: Recipe) -> None:
     assert "└─ " in etl("lineage", url).stdout
     assert {table["name"] for table in facts("lineage", url)["tables"]} == {
         "documents",
+        "texts",
         "duplicates",
     }
     events = [json.loads(line) for line in etl("lineage", url, "--openlineage").stdout.splitlines()]

@@ -30,10 +30,11 @@ from typer.testing import Result
 
 from etl.delta.table import Table
 from etl.errors import TokenlakeError
-from etl.job.plan import UnitsToDo, make_plan
+from etl.job.plan import make_plan
 from etl.job.run import run
 from etl.job.run_report import RunReport
 from etl.job.shuffle import shuffle
+from etl.job.units_to_do import UnitsToDo
 from etl.lake.table_specs import SPECS
 from etl.recipe.recipe import Recipe
 from tests.damage.content import Content, Past, read_content, read_past
@@ -51,7 +52,7 @@ def readers_of(kind: str) -> Sequence[tuple[str, ...]]:
     """Return commands that read files of a kind, each with its table; they must not fail with a traceback."""
     table = kind.partition(" ")[0]
     if kind.endswith(" data"):
-        return [("duplicates",)] if table in ("documents", "duplicates") else []
+        return [("duplicates",)] if table in ("documents", "texts", "duplicates") else []
     return [*_READERS, ("history", table)] if table in SPECS else _READERS
 
 

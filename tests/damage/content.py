@@ -108,7 +108,7 @@ def _read_release(lake: Path, release: releases.Release) -> dict[str, list[Row]]
 
 
 def _read_keys(lake: Path) -> list[Row]:
-    """Return the keys without the data files of ``documents`` that they refer to."""
+    """Return the keys without the units of work that they refer to."""
     keys = Table.open(storage.join(str(lake), "keys")).dataset().to_table().to_pylist()
     columns = ("kind", "key", "check", "row")
     return sorted(({c: k[c] for c in columns} for k in keys), key=lambda k: [*map(str, k.values())])

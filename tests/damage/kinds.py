@@ -15,6 +15,7 @@ from etl.lake.table_specs import SPECS
 
 _DATA = {
     "documents": ("kept", "rejected", "old"),
+    "texts": ("kept", "old"),
     "duplicates": ("live", "released", "old"),
     "keys": ("live", "old"),
     "tokens": ("live", "released", "old"),
@@ -22,6 +23,7 @@ _DATA = {
 }
 _COMMITS = {
     "documents": ("create", "append", "epoch", "newest"),
+    "texts": ("create", "append", "epoch", "newest"),
     "duplicates": ("create", "append", "optimize", "epoch", "newest"),
     "keys": ("create", "append", "optimize", "epoch", "rebuild", "newest"),
     "tokens": ("create", "append", "optimize", "epoch", "newest"),
@@ -109,7 +111,7 @@ class _TableFiles:
             what = "data" if name.endswith(".parquet") else "vectors"
             if path in self._live:
                 verdict = path.partition("/")[0].removeprefix("verdict=")
-                role = verdict if self._name == "documents" else "live"
+                role = verdict if self._name in ("documents", "texts") else "live"
             elif path in self._released:
                 role = "released"
             elif path in self._old:

@@ -21,18 +21,23 @@ from tests.helpers.vacuums import announce
 
 _ALWAYS = {
     ("documents kept data", "deleted"),
+    ("texts kept data", "deleted"),
     ("keys live data", "empty"),
     ("duplicates newest entry", "cut in half"),
     ("release", "empty"),
 }
 """Cells of the matrix that `make test` runs, too."""
 
-_OF_DOCUMENTS = ("data of", "entries of", "log of", "table")
+_OF_DOCUMENTS = [
+    f"{what} {table}"
+    for what in ("data of", "entries of", "log of", "table")
+    for table in ("documents", "texts")
+]
 _COMPACTED = {
     *(
         (name, loss)
         for name in ("complete", "between")
-        for loss in ("all data lost", *(f"{what} documents lost" for what in _OF_DOCUMENTS))
+        for loss in ("all data lost", *(f"{what} lost" for what in _OF_DOCUMENTS))
     ),
     *(("between", f"newest {count} entries of all tables lost") for count in (1, 2, 4)),
 }
@@ -148,7 +153,7 @@ def test_damage_beside_a_vacuum_that_died(
 
     def inflict_it(lake: Damaged) -> bool:
         with hold_lease(str(lake.folder), "vacuum") as lease:
-            for name in rng.sample(("documents", "duplicates", "keys", "tokens"), 2):
+            for name in rng.sample(("documents", "texts", "duplicates", "keys", "tokens"), 2):
                 url = normalize(lake.folder / name)
                 announce(url, lease, last=Table.open(url).version - 1)
         return inflict(damage, targets.choose(lake, kind, damage, rng), rng)

@@ -40,15 +40,16 @@ def test_duplicates_match_the_naive_reference(
     rng = random.Random(7)
     files = [[rng.randrange(90) << rng.choice([0, 70]) for _ in range(20)] for _ in range(10)]
     earlier = [number % 3 == 1 for number in range(10)]
-    documents, duplicates = (str(place / name) for name in ("d", "u"))
-    units = [write_documents(documents, number, hashes) for number, hashes in enumerate(files)]
+    units = [write_documents(str(place), number, hashes) for number, hashes in enumerate(files)]
     data_files = [
-        NumberedFile(number, unit.source, unit.paths[0], unit.rows, is_earlier, is_earlier, ())
+        NumberedFile(
+            number, unit.source, unit.key, unit.paths, unit.rows, is_earlier, is_earlier, ()
+        )
         for number, (unit, is_earlier) in enumerate(zip(units, earlier, strict=True))
     ]
-    lake = DocumentReader(documents, duplicates, (DedupExact(),))
+    lake = DocumentReader(str(place), (DedupExact(),))
     fragments = run_passes.find_duplicates(client, data_files, lake, name="f" * 32)
-    written = [opened(place / "u" / fragment.path).read() for fragment in fragments]
+    written = [opened(place / "duplicates" / fragment.path).read() for fragment in fragments]
     rows = pa.concat_tables(written).to_pylist()
     keepers = {
         (int(row["source"][-3:]), row["row"]): (int(row["keeper_source"][-3:]), row["keeper_row"])
@@ -57,4 +58,4 @@ def test_duplicates_match_the_naive_reference(
     assert keepers == naive(files, earlier)
     assert len(rows) == len(keepers)
     assert all(row["id"] == f"{int(row['source'][-3:])}-{row['row']}" for row in rows)
-    assert {row["file"] for row in rows} <= {unit.paths[0] for unit in units}
+    assert {row["unit"] for row in rows} <= {unit.key for unit in units}

@@ -4,6 +4,7 @@ import os
 import random
 import signal
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,11 @@ from etl.delta.table import Table
 from etl.job.plan import make_plan
 from etl.job.run import run
 from etl.lake import keys_table as keys_table_module
-from etl.lake import table_specs
 from etl.lake.commit_info import fields_of
-from etl.lake.keys_table import KeyFile, file_id
-from etl.parquet import data_file, layout
+from etl.lake.input_log import int63
+from etl.lake.keys_table import KeyFile
+from etl.lake.table_specs import KEYS
+from etl.parquet import data_file
 from etl.recipe.recipe import Recipe
 from etl.stages import DedupMinhash, DedupParagraphs
 from tests.helpers.lake_rows import rows
@@ -47,6 +49,8 @@ from tests.helpers.paths import NewPlace, move, remove
 
 Key = tuple[int, int, int, int]  # key, check, file, row
 
+_UNITS = [f"{k:032x}"[::-1] for k in range(3)]
+
 some_keys = st.one_of(st.integers(-5, 5), st.integers(-(2**63), 2**63 - 1))
 stored = st.lists(
     st.lists(st.tuples(some_keys, st.integers(0, 1), st.integers(0, 2), st.integers(0, 9))),
@@ -57,16 +61,16 @@ stored = st.lists(
 
 def key_files(url: str, keys: Sequence[Key], *, kind: int = 0, ranges: int = 1) -> list[KeyFile]:
     """Write keys as one run does, and return the data files of the table."""
-    names = ["key", "check", "file", "row"]
+    names = ["key", "check", "unit", "row"]
     frame = pd.DataFrame(keys, columns=names).astype("int64").assign(kind=kind)
-    ids, numbers = np.unique(frame["file"].to_numpy(), return_inverse=True)
+    ids, numbers = np.unique(frame["unit"].to_numpy(), return_inverse=True)
     frame["document"] = address(numbers, frame["row"].to_numpy())
     if ranges > 1:
         frame["range"] = frame["key"] // (2**64 // ranges)
     none = StoredKeys.of((), (), "cut")
     write = key_writer._Write(url, "f" * 32, np.arange(len(ids)), ids, none)
     (text,) = write(frame)["result"]
-    table = Table.create(url, key_writer.schemas.KEYS, table_specs.KEYS.layout)
+    table = Table.create(url, key_writer.schemas.KEYS, KEYS.layout)
     fragments = [data_file.DataFile(**fields) for fields in key_writer.json.loads(text)]
     return keys_table_module.list_key_files(table.commit(fragments, transactions={}))
 
@@ -76,16 +80,17 @@ def key_files(url: str, keys: Sequence[Key], *, kind: int = 0, ranges: int = 1) 
 def test_matching_keys_are_those_of_a_naive_search(
     new_place: NewPlace, runs: list[list[Key]], wanted: list[int], ranges: int
 ) -> None:
-    """Keys are in several runs, files and row groups; keys of a removed data file are left out."""
+    """Keys are in several runs, files and row groups; keys of a removed unit are left out."""
     url = str(new_place("keys"))
     files = [
-        NumberedFile(7 - k, "", f"{k}.parquet", 9, True, True, (), keyed=("exact",))
+        NumberedFile(7 - k, "", _UNITS[k], (), 9, True, True, (), keyed=("exact",))
         for k in range(2)
     ]
-    ids = [file_id(f"{k}.parquet") for k in range(3)]
+    ids = [int63(unit) for unit in _UNITS]
     stored_files: list[KeyFile] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(layout, "_MAX_ROW_GROUP_ROWS", 3)
+        small = replace(KEYS.layout, row_group_rows=3)
+        patch.setattr(key_writer, "KEYS", replace(KEYS, layout=small))
         for keys in runs:
             rows_of_run = [(key, check, ids[file], row) for key, check, file, row in keys]
             stored_files = key_files(url, rows_of_run, ranges=ranges)
@@ -103,11 +108,11 @@ def test_matching_keys_are_those_of_a_naive_search(
 
 def test_keys_of_the_other_kind_do_not_match(place: UPath) -> None:
     url = str(place)
-    keys = [(1, 0, file_id("a"), 0)]
-    files = [NumberedFile(0, "", "a", 1, True, True, (), keyed=("exact", "near"))]
+    keys = [(1, 0, int63(_UNITS[0]), 0)]
+    files = [NumberedFile(0, "", _UNITS[0], (), 1, True, True, (), keyed=("exact", "near"))]
     stored_files = [file for kind in (0, 1) for file in key_files(url, keys, kind=kind)]
     assert len(StoredKeys.of(stored_files, files, "near").matching(np.array([1]))) == 1
-    files = [NumberedFile(0, "", "a", 1, True, True, (), keyed=("exact",))]
+    files = [NumberedFile(0, "", _UNITS[0], (), 1, True, True, (), keyed=("exact",))]
     assert len(StoredKeys.of(stored_files, files, "near").matching(np.array([1]))) == 0
 
 
@@ -182,15 +187,15 @@ def test_old_documents_are_not_read_again_for_their_lines(client: Client, place:
             number,
         )
         run(recipe, cluster=client)
-    documents = place / "lake" / "documents"
-    paths = Table.open(str(documents)).data_files()["path"].to_pylist()
+    texts = place / "lake" / "texts"
+    paths = Table.open(str(texts)).data_files()["path"].to_pylist()
     for path in paths:
-        move(documents / path, place / "away" / path)
+        move(texts / path, place / "away" / path)
     body = "\n".join(lines[k] for k in (3, 4, 7, 8, 0))
     write(source, [{"doc_id": "3", "body": body, "link": None}], 1, 3)
     assert run(recipe, cluster=client).ok
     for path in paths:
-        move(place / "away" / path, documents / path)
+        move(place / "away" / path, texts / path)
     cuts = {row["id"]: (row["kind"], row["cut"]) for row in rows(recipe.lake, "duplicates")}
     assert cuts == {"1": ("short", [0, 1]), "3": ("cut", [0, 1, 4])}
     assert verify(str(recipe.lake)) == []
@@ -211,10 +216,10 @@ def test_old_documents_are_not_read_again(client: Client, place: UPath) -> None:
     run(recipe, cluster=client)
     moved_paths = [
         file["path"]
-        for file in Table.open(f"{recipe.lake}/documents").data_files().to_pylist()
+        for file in Table.open(f"{recipe.lake}/texts").data_files().to_pylist()
         if not file["min.source"].endswith("001.parquet")
     ]
-    moves = [(place / "lake" / "documents" / path, place / "away" / path) for path in moved_paths]
+    moves = [(place / "lake" / "texts" / path, place / "away" / path) for path in moved_paths]
     for original, backup in moves:
         move(original, backup)
     new_records = [

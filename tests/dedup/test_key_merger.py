@@ -64,7 +64,7 @@ def test_runs_stay_few_and_keys_are_rewritten_rarely(
 
 def key_rows(recipe: Recipe) -> list[tuple[object, ...]]:
     """Return the rows of ``keys`` without the ids of data files, which are other ones in each lake."""
-    table = Table.open(f"{recipe.lake}/keys").dataset().to_table().drop_columns(["file"])
+    table = Table.open(f"{recipe.lake}/keys").dataset().to_table().drop_columns(["unit"])
     return sorted(tuple(row.values()) for row in table.to_pylist())
 
 

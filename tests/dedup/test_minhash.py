@@ -303,7 +303,9 @@ def test_ranks(place: UPath, keep: Any, earlier: bool, expected: list[float]) ->
     url = storage.normalize(str(place))
     unit = write_documents(url, 0, [1, 2, 3], lang_score=[None, 0.5, np.inf])
     stage = DedupMinhash.model_validate({"keep": keep})
-    file = NumberedFile(0, unit.source, unit.paths[0], unit.rows, earlier, earlier, ())
-    table = DocumentReader(url, "", (stage,)).read_ranked(file, ["content_hash"])
+    file = NumberedFile(
+        0, unit.source, unit.key, unit.paths, unit.rows, earlier, earlier, (), judged=unit.judged
+    )
+    table = DocumentReader(url, (stage,)).read_ranked(file, ["content_hash"])
     assert table.column_names == ["row", "rank", "content_hash"]
     assert table["rank"].to_pylist() == expected

@@ -54,8 +54,9 @@ def test_a_new_stage_is_in_the_schemas_and_the_plan(job: dict[str, Any]) -> None
 
 
 def test_the_settings_of_a_new_stage_are_in_the_fingerprints(job: dict[str, Any]) -> None:
-    documents, duplicates = zip(*job["fingerprints"], strict=True)
+    documents, texts, duplicates = zip(*job["fingerprints"], strict=True)
     assert documents[0] == documents[1] != documents[2]
+    assert texts[0] == texts[1] != texts[2]
     assert len({*duplicates}) == 3
 
 

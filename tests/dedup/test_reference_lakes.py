@@ -98,10 +98,10 @@ def test_duplicates_of_the_other_lake_are_dropped(
     assert traced.outcome.endswith(f"in {url}")
     assert traced.duplicate is not None
     assert traced.duplicate.keeper_lake == url
-    tables = [f"{url}/{n}" for n in ("documents", "duplicates", *(["keys"] if has_keys else []))]
+    tables = [f"{url}/{n}" for n in ("texts", "duplicates", *(["keys"] if has_keys else []))]
     node = graph(f"{recipe.lake}/duplicates")
     assert [table.name for table in node.others] == tables
-    assert f"{url}/documents version" in str(node)
+    assert f"{url}/texts version" in str(node)
     assert not make_plan(recipe).has_work()
 
 
@@ -141,7 +141,7 @@ def test_a_version_of_the_other_lake_can_be_pinned(
     client: Client, place: UPath, other: Recipe
 ) -> None:
     """The version is from before the other lake's last file; a later run reads the same version."""
-    version = Table.open(f"{other.lake}/documents").version - 2  # the last ends the arrival
+    version = Table.open(f"{other.lake}/texts").version - 2  # the last ends the arrival
     reference = {"lake": other.lake, "version": version}
     recipe = mine(place, DedupExact(against=reference), near(against=reference))
     assert run(recipe, cluster=client).ok
@@ -204,7 +204,7 @@ def test_a_reference_that_does_not_match_is_an_error(
 
 def test_a_version_before_a_rebuild_is_an_error(client: Client, place: UPath) -> None:
     old = mine(place / "old", "dedup_exact")
-    version = run(old, cluster=client).versions["documents"]
+    version = run(old, cluster=client).versions["texts"]
     run(old, cluster=client, rebuild=True)
     reference = {"lake": str(old.lake), "version": version}
     with pytest.raises(MismatchError, match="were rebuilt after version"):

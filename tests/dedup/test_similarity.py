@@ -35,11 +35,13 @@ _LIMIT = 0.7
 def stored(folder: Path, texts: list[str], stage: DedupMinhash) -> Iterator[StoredFileList]:
     """Store texts with their signatures in several data files of several row groups."""
     url, files = storage.normalize(str(folder)), []
+    (folder / "texts").mkdir()
     for number, first in enumerate(range(0, len(texts), _PER_FILE)):
         part = pa.array(texts[first : first + _PER_FILE])
         columns = {"row": range(len(part)), "text": part, "signature": stage.signature(part)}
-        pq.write_table(pa.table(columns), folder / f"{number}.parquet", row_group_size=5)
-        files.append(NumberedFile(number, "", f"{number}.parquet", len(part), False, False, ()))
+        pq.write_table(pa.table(columns), folder / "texts" / f"{number}.parquet", row_group_size=5)
+        paths = (f"{number}.parquet",)
+        files.append(NumberedFile(number, "", "", paths, len(part), False, False, ()))
     with store_file_list(files, url, "list") as listed:
         yield listed
 
@@ -101,7 +103,7 @@ def test_decisions_are_those_of_all_pairs_for_any_grouping(
     pairs = candidates(texts, stage)
     known = naive(texts, pairs, stage)
     with stored(tmp_path, texts, stage) as listed:
-        reader = DocumentReader(storage.normalize(str(tmp_path)), "")
+        reader = DocumentReader(storage.normalize(str(tmp_path)))
         check = SimilarityCheck(listed, reader, stage, parts, has_all=files == 8)
         similar, decided = decide(check, pairs)
     assert 0 < len(known) < len(pairs)
@@ -117,7 +119,7 @@ def test_pairs_far_above_the_limit_are_accepted_without_their_texts(tmp_path: Pa
     pairs = candidates(texts, stage)
     known = naive(texts, pairs, stage)
     with stored(tmp_path, texts, stage) as listed:
-        reader = DocumentReader(storage.normalize(str(tmp_path)), "")
+        reader = DocumentReader(storage.normalize(str(tmp_path)))
         similar, decided = decide(SimilarityCheck(listed, reader, stage, 1, has_all=True), pairs)
     assert 0 < similar["is_estimate"].sum() < len(similar)
     assert {k: keeper for k, (keeper, _) in decided.items()} == {
@@ -144,7 +146,7 @@ def test_no_real_document_is_removed_for_one_below_the_limit(tmp_path: Path, dat
     pairs = candidates(texts, stage)
     similar = naive(texts, pairs, stage)
     with stored(tmp_path, texts, stage) as listed:
-        reader = DocumentReader(storage.normalize(str(tmp_path)), "")
+        reader = DocumentReader(storage.normalize(str(tmp_path)))
         _, decided = decide(SimilarityCheck(listed, reader, stage, 2, has_all=True), pairs)
     assert len(decided) > 10
     assert decided == keepers(similar)

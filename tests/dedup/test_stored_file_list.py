@@ -19,7 +19,7 @@ from etl.dedup.stored_file_list import store_file_list
 from etl.delta.table import Table
 from etl.errors import StageError, WriteError
 from etl.job.run import run
-from etl.lake.dedup_decisions import RangeIndex
+from etl.lake.row_ranges import Address, RangeIndex
 from etl.parquet.data_file import is_data_file
 from etl.stages import DedupMinhash
 from tests.helpers.near_duplicates import expected, make, pairs, planted, write
@@ -32,7 +32,8 @@ some_files = st.lists(
         NumberedFile,
         number=st.just(0),
         source=st.text(max_size=5),
-        path=st.text(min_size=1, max_size=5),
+        unit=st.text(min_size=1, max_size=5),
+        paths=st.lists(st.text(min_size=1, max_size=5), min_size=1, max_size=2).map(tuple),
         rows=st.integers(1, 2**40),
         decided=st.booleans(),
         earlier=st.booleans(),
@@ -74,7 +75,7 @@ def test_a_stored_list_returns_its_files(
 
 def test_the_list_is_removed_when_the_context_ends(place: UPath) -> None:
     """It is named like a data file, so a vacuum removes the list of a killed run."""
-    file = NumberedFile(0, "a", "b", 1, False, False, ())
+    file = NumberedFile(0, "a", "u", ("b",), 1, False, False, ())
     with suppress(StageError), store_file_list([file], str(place), NAME) as files:
         (path,) = place.glob("*.parquet")
         assert is_data_file(path.name)
@@ -85,7 +86,7 @@ def test_the_list_is_removed_when_the_context_ends(place: UPath) -> None:
 
 def test_a_list_that_cannot_be_written_is_an_error(tmp_path: UPath) -> None:
     (tmp_path / "table").write_text("a file where a folder should be")
-    file = NumberedFile(0, "a", "b", 1, False, False, ())
+    file = NumberedFile(0, "a", "u", ("b",), 1, False, False, ())
     with (
         pytest.raises(WriteError, match=re.escape(str(tmp_path))),
         store_file_list([file], str(tmp_path / "table"), NAME),
@@ -93,14 +94,21 @@ def test_a_list_that_cannot_be_written_is_an_error(tmp_path: UPath) -> None:
         pass
 
 
-names = st.text("abc", max_size=3)
+some_addresses = st.tuples(st.text("abc", max_size=2), st.integers(0, 3))
 
 
-@given(st.lists(st.tuples(names, names, names)), names)
-def test_spans_around_a_name_are_found(spans: list[tuple[str, str, str]], name: str) -> None:
+@given(
+    st.lists(st.tuples(some_addresses, some_addresses, st.text("abc"))),
+    some_addresses,
+    some_addresses,
+)
+def test_files_with_addresses_in_a_range_are_found(
+    spans: list[tuple[Address, Address, str]], one: Address, other: Address
+) -> None:
     spans = [(min(a, b), max(a, b), path) for a, b, path in spans]
-    expected = [path for low, high, path in spans if low <= name <= high]
-    assert sorted(RangeIndex(spans).files_around(name)) == sorted(expected)
+    low, high = min(one, other), max(one, other)
+    expected = [path for first, last, path in spans if first <= high and last >= low]
+    assert sorted(RangeIndex(spans).files_between(low, high)) == sorted(expected)
 
 
 @given(st.lists(st.integers(1, 10**7), min_size=1, max_size=60), st.sampled_from([5, 10**4]))

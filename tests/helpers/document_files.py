@@ -1,32 +1,45 @@
-"""Data files of the table ``documents`` with chosen hashes."""
+"""Data files of the tables ``texts`` and ``documents`` with chosen hashes."""
 
 from typing import Any
 
 import pyarrow as pa
 
-from etl import schemas
-from etl.lake.table_specs import DOCUMENTS
+from etl import schemas, storage
+from etl.lake.table_specs import DOCUMENTS, TEXTS
 from etl.lake.work_units import WorkUnit
 from etl.parquet.data_file import DataFileWriter
 
 
-def write_documents(url: str, number: int, hashes: list[int], **columns: list[Any]) -> WorkUnit:
-    """Write a data file of ``documents`` whose rows have the given hashes."""
-    schema = schemas.documents([])
-    size = len(hashes)
-    values: dict[str, Any] = {name: [None] * size for name in schema.names}
-    values |= {
+def write_documents(lake: str, number: int, hashes: list[int], **columns: list[Any]) -> WorkUnit:
+    """Write the data files of a unit of work whose documents have the given hashes."""
+    size, key = len(hashes), f"{number:032}"
+    source = f"s3://raw/{number:03}"
+    values: dict[str, Any] = {
         "id": [f"{number}-{row}" for row in range(size)],
-        "source": [f"s3://raw/{number:03}"] * size,
+        "source": [source] * size,
         "row": list(range(size)),
         "text": [str(value) for value in hashes],
         "content_hash": [value.to_bytes(16, "little") for value in hashes],
         "verdict": ["kept"] * size,
         **columns,
     }
-    writer = DataFileWriter(
-        url, schema, DOCUMENTS.layout, name=f"{number:032}", partition={"verdict": "kept"}
+    paths, sizes = [], []
+    for spec, schema in ((DOCUMENTS, schemas.documents([])), (TEXTS, schemas.texts())):
+        url = storage.join(lake, spec.name)
+        columns = {name: values.get(name, [None] * size) for name in schema.names}
+        partition = {"verdict": "kept"}
+        writer = DataFileWriter(url, schema, spec.layout, name=key, partition=partition)
+        writer.append(pa.table(columns, schema=schema))
+        (data_file,) = writer.close()
+        paths.append(data_file.path)
+        sizes.append(data_file.size)
+    return WorkUnit(
+        key=key,
+        source=source,
+        paths=(paths[1],),
+        rows=size,
+        size=sizes[1],
+        first_row=0,
+        last_row=size - 1,
+        judged=(paths[0],),
     )
-    writer.append(pa.table(values, schema=schema))
-    (fragment,) = writer.close()
-    return WorkUnit(f"{number:032}", f"s3://raw/{number:03}", (fragment.path,), size, fragment.size)

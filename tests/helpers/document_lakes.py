@@ -123,7 +123,7 @@ def _sources(docs: Sequence[Doc]) -> list[str]:
 
 
 def _document(doc: Doc) -> dict[str, object]:
-    names = ("source", "row", "url", "lang", "quality", "text", "content_hash")
+    names = ("source", "row", "url", "lang", "quality", "content_hash")
     return {name: getattr(doc, name) for name in names}
 
 

@@ -29,10 +29,11 @@ def version_of(recipe: Recipe, name: str) -> int:
     return Table.open(url).version if Table.exists(url) else -1
 
 
-def start_run(file: Path, step: str | int = "") -> subprocess.Popen[bytes]:
+def start_run(file: Path, step: str = "") -> subprocess.Popen[bytes]:
     """Start a run in another process.
 
-    ``step`` may be ``shuffle``, which follows the run, or n: it dies right before its n-th commit of tokens.
+    ``step`` may be ``shuffle``, which follows the run, or ``TABLE-n``: it dies right before its n-th commit
+    to a table.
     """
     command = [sys.executable, "-m", "tests.helpers.driver", str(file), str(step)]
     return subprocess.Popen(command, start_new_session=True)

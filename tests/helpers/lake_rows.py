@@ -13,7 +13,7 @@ Row = dict[str, object]
 def rows(lake: str | None, name: str, version: int | None = None) -> list[Row]:
     """Return all rows of a table sorted by address, without columns that depend on the data files."""
     table = Table.open(storage.join(str(lake), name), version)
-    varying = ("file", "token_end")  # the position of a row, not its content
+    varying = ("unit", "token_end")  # the position of a row, not its content
     contents: list[Row] = []
     for file in table.data_files().to_pylist():
         partition = {name: file[f"partition.{name}"] for name in table.partition_columns}
@@ -23,6 +23,13 @@ def rows(lake: str | None, name: str, version: int | None = None) -> list[Row]:
         )
         contents += [{**row, **partition} for row in live.to_pylist()]
     return sorted(contents, key=lambda row: (str(row["source"]), int(str(row["row"]))))
+
+
+def judged(lake: str | None) -> list[Row]:
+    """Return the rows of ``documents`` with the columns of ``texts``; without a row, ``text`` is None."""
+    texts = {(row["source"], row["row"]): row for row in rows(lake, "texts")}
+    documents = rows(lake, "documents")
+    return [{"text": None} | texts.get((r["source"], r["row"]), {}) | r for r in documents]
 
 
 def rows_by_table(recipe: Recipe) -> dict[str, list[Row]]:

@@ -59,4 +59,6 @@ class SourceFolder:
         addresses = [(row["source"], row["row"]) for row in documents]
         assert [(row["source"], row["row"]) for row in tokens] == addresses
         assert len({*addresses}) == len(addresses), "two documents have one address"
-        return Counter(str(row["text"]) for row in documents)
+        texts = rows(str(self.lake), "texts")
+        assert [(row["source"], row["row"]) for row in texts] == addresses
+        return Counter(str(row["text"]) for row in texts)

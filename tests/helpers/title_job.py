@@ -34,7 +34,7 @@ from etl.job.plan import make_plan  # noqa: E402
 from etl.job.run import run  # noqa: E402
 from etl.recipe.json_schema import json_schema  # noqa: E402
 from etl.recipe.recipe import Recipe  # noqa: E402
-from etl.stages.document_columns import documents_schema  # noqa: E402
+from etl.stages.document_columns import texts_schema  # noqa: E402
 from tests.helpers.cluster import cluster  # noqa: E402
 from tests.helpers.lake_rows import rows  # noqa: E402
 from tests.helpers.title_pass import find_equal_titles  # noqa: E402
@@ -87,7 +87,7 @@ def main(folder: Path) -> dict[str, Any]:
         for settings in ({}, {"min_chars": 5}, {"fold_case": False})
     ]
     return {
-        "columns": documents_schema(recipe.stages).names,
+        "columns": texts_schema(recipe.stages).names,
         "json_schema": "dedup_title" in json.dumps(json_schema()),
         "plan": plan,
         "duplicates": sorted(

@@ -16,6 +16,7 @@ from etl.audit.verify.verify import verify
 from etl.cli.commands.trace import lines
 from etl.delta.table import Table
 from etl.errors import MismatchError, SourceError
+from etl.job import read_step
 from etl.job.plan import make_plan
 from etl.job.run import run
 from etl.lake.table_versions import history, live_inputs
@@ -46,7 +47,7 @@ def make_recipe(table: SourceTable, lake: UPath, tokenizer: Path) -> Recipe:
 
 
 def texts(recipe: Recipe) -> Counter[object]:
-    return Counter(row["text"] for row in rows(recipe.lake, "documents"))
+    return Counter(row["text"] for row in rows(recipe.lake, "texts"))
 
 
 @pytest.mark.slow
@@ -156,14 +157,35 @@ def test_rows_removed_from_the_table_are_dropped_on_request(
     assert not make_plan(recipe).has_work()
 
 
-def test_the_documents_of_another_lake_are_a_source(
+def test_a_run_that_died_before_its_texts_reads_files_that_were_compacted_since(
+    client: Client, recipe: Recipe, table: SourceTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(3):
+        table.append(2)
+
+    def die(*_: object) -> None:
+        raise RuntimeError("died")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(read_step, "_commit_derived", die)
+        with pytest.raises(RuntimeError, match="died"):
+            run(recipe, cluster=client)
+    assert rows(recipe.lake, "documents") != rows(recipe.lake, "texts") == []
+    table.compact()
+    run(recipe, cluster=client)
+    assert texts(recipe) == table.texts()
+    assert not make_plan(recipe).has_work()
+    assert verify(str(recipe.lake)) == []
+
+
+def test_the_texts_of_another_lake_are_a_source(
     client: Client, recipe: Recipe, table: SourceTable, place: UPath
 ) -> None:
     table.append(4)
     run(recipe, cluster=client)
     second = recipe.model_copy(
         update={
-            "source": recipe.source.model_copy(update={"path": recipe.table_url("documents")}),
+            "source": recipe.source.model_copy(update={"path": recipe.table_url("texts")}),
             "lake": str(place / "second"),
         }
     )
@@ -174,6 +196,19 @@ def test_the_documents_of_another_lake_are_a_source(
     assert optimize(str(recipe.lake))
     assert run(second, cluster=client).rows == 2
     assert texts(second) == table.texts()
+
+
+def test_the_documents_of_another_lake_have_no_texts(
+    client: Client, recipe: Recipe, table: SourceTable, place: UPath
+) -> None:
+    table.append(1)
+    run(recipe, cluster=client)
+    source = recipe.source.model_copy(update={"path": recipe.table_url("documents")})
+    second = recipe.model_copy(update={"source": source, "lake": str(place / "second")})
+    with pytest.raises(SourceError, match="no column 'text'") as raised:
+        make_plan(second)
+    assert raised.value.hint is not None
+    assert raised.value.hint.endswith(f"its texts are in {recipe.table_url('texts')}")
 
 
 @pytest.mark.local_only

@@ -2,6 +2,7 @@
 
 import signal
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -60,7 +61,7 @@ def test_a_run_killed_between_its_two_commits_resumes(
 ) -> None:
     file = tmp_path / "recipe.yaml"
     file.write_text(fused.to_yaml())
-    process = start_run(file, commit)
+    process = start_run(file, f"tokens-{commit}")
     assert process.wait(timeout=120) == -signal.SIGKILL
     end_run(process)
     kept = [row for row in rows(fused.lake, "documents") if row["verdict"] == "kept"]
@@ -74,14 +75,15 @@ def test_another_run_tokenizes_the_documents_between_the_two_commits(
     client: Client, fused: Recipe, monkeypatch: pytest.MonkeyPatch, undisturbed: Outcome
 ) -> None:
     reports: list[RunReport] = []
-    commit = read_step._commit_fused_tokens
+    commit = read_step._commit_derived
 
-    def run_first(*args: object) -> None:
-        monkeypatch.setattr(read_step, "_commit_fused_tokens", commit)
-        reports.append(run(fused, cluster=client))
-        commit(*args)
+    def run_first(context: Any, results: Any, step: Any) -> None:
+        if step == "tokens":
+            monkeypatch.setattr(read_step, "_commit_derived", commit)
+            reports.append(run(fused, cluster=client))
+        commit(context, results, step)
 
-    monkeypatch.setattr(read_step, "_commit_fused_tokens", run_first)
+    monkeypatch.setattr(read_step, "_commit_derived", run_first)
     reports.append(run(fused, cluster=client))
     assert outcome(fused) == undisturbed
     num_tokens = pc.sum(pa.array(row["num_tokens"] for row in undisturbed["tokens"])).as_py()

@@ -11,9 +11,12 @@ import psutil
 import pytest
 from distributed import Client
 
+from etl.audit.verify.verify import verify
+from etl.job.plan import make_plan
 from etl.job.run import run
 from etl.recipe.recipe import Recipe
 from tests.helpers.killed_runs import Outcome, end_run, outcome, start_run, version_of
+from tests.helpers.lake_rows import addresses, rows
 from tests.helpers.paths import NewPlace
 from tests.helpers.recipes import MakeRecipe
 
@@ -72,6 +75,23 @@ def test_a_killed_run_resumes(
     run(recipe, cluster=client)
     assert outcome(recipe) == undisturbed
     end_run(process)
+
+
+@pytest.mark.parametrize("commit", [2, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 5))])
+def test_a_run_killed_between_documents_and_texts_reads_the_split_again(
+    client: Client, recipe: Recipe, tmp_path: Path, undisturbed: Outcome, commit: int
+) -> None:
+    file = tmp_path / "recipe.yaml"
+    file.write_text(recipe.to_yaml())
+    process = start_run(file, f"texts-{commit}")
+    assert process.wait(timeout=120) == -signal.SIGKILL
+    end_run(process)
+    kept = [row for row in rows(recipe.lake, "documents") if row["verdict"] == "kept"]
+    assert set(addresses(rows(recipe.lake, "texts"))) < set(addresses(kept))
+    assert verify(str(recipe.lake)) == []
+    assert make_plan(recipe).done == commit - 1
+    run(recipe, cluster=client)
+    assert outcome(recipe) == undisturbed
 
 
 @pytest.mark.slow

@@ -75,7 +75,7 @@ def check(recipe: Recipe, client: Client, texts: list[str]) -> None:
     fresh = recipe.model_copy(update={"lake": f"{recipe.lake}-fresh"})
     run(fresh, cluster=client)
     assert rows_by_table(recipe) == rows_by_table(fresh)
-    assert sorted(str(row["text"]) for row in rows(str(recipe.lake), "documents")) == sorted(texts)
+    assert sorted(str(row["text"]) for row in rows(str(recipe.lake), "texts")) == sorted(texts)
 
 
 def test_plain_runs_that_saw_different_contents(

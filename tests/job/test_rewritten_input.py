@@ -43,4 +43,4 @@ def test_a_file_rewritten_while_it_is_read_is_quarantined(
     assert rows(recipe.lake, "documents") == []
     module.write_text("def rewrite(document):\n    return True\n")
     assert run(recipe, cluster=client, rebuild=True).ok
-    assert [row["text"] for row in rows(recipe.lake, "documents")] == ["other"]
+    assert [row["text"] for row in rows(recipe.lake, "texts")] == ["other"]

@@ -14,6 +14,7 @@ from tokenizers import Tokenizer
 from upath import UPath
 
 from etl import storage
+from etl.audit.verify.verify import verify
 from etl.cli.commands.plan import lines
 from etl.compute.listener import Listener
 from etl.compute.worker_usage import UsageMeter
@@ -44,9 +45,10 @@ from etl.sources import Split
 from etl.sources.list_splits import list_splits, number_splits
 from etl.sources.read_split import count_records
 from etl.stages import Python, Url
+from etl.stages.base import Rejected
 from tests.helpers.corpus import prose, records, write_jsonl, write_parquet
 from tests.helpers.damage import paths
-from tests.helpers.lake_rows import addresses, rows
+from tests.helpers.lake_rows import addresses, judged, rows
 from tests.helpers.paths import at
 
 Counting = Callable[[Split, int], int]
@@ -59,7 +61,7 @@ def other_lake(recipe: Recipe, name: str) -> Recipe:
 def test_every_record_has_one_outcome(client: Client, recipe: Recipe, tiny_tokenizer: Path) -> None:
     report = run(recipe, cluster=client)
     assert report.ok
-    documents = rows(recipe.lake, "documents")
+    documents = judged(recipe.lake)
     duplicates = rows(recipe.lake, "duplicates")
     tokens = rows(recipe.lake, "tokens")
     expected = records(0, 300)
@@ -107,7 +109,7 @@ def test_a_run_plans_to_read_documents_that_later_steps_have_not_processed(
     """The number of workers follows from it, although nothing of the source is left to read."""
     run(recipe, cluster=client)
     assert make_plan(recipe).planned_bytes == 0
-    kept = sum(path.stat().st_size for path in paths(recipe, "documents", "kept"))
+    kept = sum(path.stat().st_size for path in paths(recipe, "texts", "kept"))
     stages = [*recipe.stages[:-1], recipe.stages[-1].model_copy(update={"append_eos": False})]
     other = recipe.model_copy(update={"stages": stages})
     assert make_plan(other, Drops(rebuild=True)).planned_bytes == kept
@@ -202,6 +204,19 @@ def test_splits_of_cut_files_are_numbered_and_uncountable_files_are_left_out(
     assert sum(split.first_row is None for split in splits) > 2
     expected = list(number_splits(splits, map(count_records, splits)))
     assert [replace(split, identity=0) for split in numbered] == expected
+
+
+def test_texts_of_rejected_documents_are_stored_on_request(client: Client, recipe: Recipe) -> None:
+    recipe = recipe.model_copy(update={"rejected": Rejected(text=True)})
+    report = run(recipe, cluster=client)
+    texts, documents = rows(recipe.lake, "texts"), rows(recipe.lake, "documents")
+    assert [(r["source"], r["row"], r["verdict"]) for r in texts] == [
+        (r["source"], r["row"], r["verdict"]) for r in documents
+    ]
+    short = [r["text"] for r in judged(recipe.lake) if r["reason"] == "gopher_quality.short"]
+    assert set(short) == {"too short to keep"}
+    assert report.tokens == sum(int(str(r["num_tokens"])) for r in rows(recipe.lake, "tokens"))
+    assert verify(str(recipe.lake)) == []
 
 
 def test_a_different_recipe_is_refused_and_rebuilds_on_request(
@@ -360,7 +375,11 @@ def test_the_counts_of_all_commits_add_up(client: Client, recipe: Recipe) -> Non
         assert lineage["fingerprint"] == recipe.fingerprint("documents")
     assert sorted(files.values()) == [80, 100, 120]
     tokens = fields_of(next(Table.open(recipe.table_url("tokens")).history()))
-    assert [table["name"] for table in tokens["input_tables"]] == ["documents", "duplicates"]
+    assert [table["name"] for table in tokens["input_tables"]] == [
+        "documents",
+        "texts",
+        "duplicates",
+    ]
     assert tokens["tokenizer"]["append_eos"] is True
 
 

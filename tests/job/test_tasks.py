@@ -71,8 +71,16 @@ def test_tokenizing_a_unit_returns_such_a_result(recipe: Recipe, place: UPath) -
     recipe = Recipe(name="typed", source=source, lake=recipe.lake, stages=recipe.stages)
     split = next(iter(make_plan(recipe).splits))
     read = ReadSplit(recipe, with_tokens=False)(replace(split, first_row=0), KEY, "")
-    paths = tuple(file.path for file in read.documents if file.partition["verdict"] == "kept")
-    unit = WorkUnit(key=KEY, source=split.uri, paths=paths, rows=read.kept, size=0)
+    paths = tuple(file.path for file in read.files["texts"])
+    unit = WorkUnit(
+        key=KEY,
+        source=split.uri,
+        paths=paths,
+        rows=read.kept,
+        size=0,
+        first_row=0,
+        last_row=30,
+    )
     result = TokenizeUnit(recipe)(unit, KEY, ())
     assert (result.rows, result.kept, result.duplicates) == (read.kept, read.kept, 0)
     assert result.tokens > 0

@@ -14,7 +14,7 @@ from etl.audit.trace import trace
 from etl.job.run import run
 from etl.recipe.recipe import Recipe
 from tests.helpers.corpus import prose
-from tests.helpers.lake_rows import rows
+from tests.helpers.lake_rows import judged
 from tests.helpers.warc_archives import HANGS, conversion, pack, record, response
 
 
@@ -60,7 +60,7 @@ def test_a_crawl_becomes_documents(client: Client, crawl: UPath, place: UPath) -
     )
     assert run(recipe, cluster=client).ok
     by_file: dict[str, list[dict[str, Any]]] = {}
-    for each in sorted(rows(recipe.lake, "documents"), key=lambda each: int(str(each["row"]))):
+    for each in sorted(judged(recipe.lake), key=lambda each: int(str(each["row"]))):
         by_file.setdefault(Path(str(each["source"])).name, []).append(each)
     documents = {(name, n): each for name, some in by_file.items() for n, each in enumerate(some)}
     for name in ("a.warc.gz", "b.warc.wet.gz", "c.parquet"):

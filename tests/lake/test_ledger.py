@@ -38,7 +38,7 @@ def entry(ledger: Ledger, unit: str, rows: int = 1, split: Split | None = None) 
         "keeper_row": [0] * rows,
         "kind": ["exact"] * rows,
         "similarity": [1.0] * rows,
-        "file": ["f"] * rows,
+        "unit": ["f"] * rows,
     }
     writer.append(pa.table(values, schema=SCHEMA))
     return LedgerEntry(key, writer.close(), split)

@@ -41,7 +41,7 @@ COMMANDS: dict[str, Callable[[Recipe, str], object]] = {
 def old(recipe: Recipe) -> Recipe:
     """A recipe with a lake of format version 4, whose log entries have no checksums."""
     for entry in at(recipe.lake).glob("*/_delta_log/*.json"):
-        content = entry.read_bytes().replace(rb"\"format\":7,", rb"\"format\":4,")
+        content = entry.read_bytes().replace(rb"\"format\":8,", rb"\"format\":4,")
         entry.write_bytes(re.sub(rb',"(previous|checksum)":"[0-9a-f]*"', b"", content))
     return recipe
 
@@ -51,7 +51,7 @@ def test_a_lake_of_another_format_version_is_refused(old: Recipe, command: str) 
     with pytest.raises(TableError) as caught:
         COMMANDS[command](old, str(old.lake))
     error = caught.value
-    assert error.what == "the lake has format version 4, but this release reads format version 7"
+    assert error.what == "the lake has format version 4, but this release reads format version 8"
     assert error.where is not None
     assert error.where.startswith(storage.normalize(old.lake))
     assert error.hint is not None

@@ -1,6 +1,7 @@
 """Small files are compacted without changes to rows, plans, audits and pinned versions."""
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -13,7 +14,7 @@ from etl.audit.lake_report import report
 from etl.audit.lineage_graph import trace
 from etl.audit.tune.tune import tune
 from etl.audit.verify.verify import verify
-from etl.dedup import key_merger
+from etl.dedup import key_merger, key_writer
 from etl.delta.table import Table
 from etl.errors import ConflictError, LoaderError, MismatchError, TableError
 from etl.job.plan import make_plan
@@ -21,11 +22,11 @@ from etl.job.run import run
 from etl.lake import releases
 from etl.lake.ledger import Ledger
 from etl.lake.ledger_entry import Drop
+from etl.lake.table_specs import KEYS, SPECS
 from etl.loader import TokenDataset
 from etl.maintenance.optimize import optimize
 from etl.maintenance.repair import repair
 from etl.maintenance.vacuum import vacuum
-from etl.parquet import layout as layout_module
 from etl.parquet.page_marks import find_marks
 from etl.recipe.recipe import Recipe
 from etl.stages import DedupMinhash
@@ -103,7 +104,9 @@ def test_compacted_keys_find_the_same_duplicates(
     documents, source = tangled(6, 40), place / "in"
     near = DedupMinhash(verify="exact", bands=28, rows=4, min_similarity=0.7)
     compacted, single = (make(place / name, source, "dedup_exact", near) for name in "cw")
-    monkeypatch.setattr(layout_module, "_MAX_ROW_GROUP_ROWS", 50)
+    small = replace(KEYS, layout=replace(KEYS.layout, row_group_rows=50))
+    monkeypatch.setattr(key_writer, "KEYS", small)
+    monkeypatch.setitem(SPECS, "keys", small)
     monkeypatch.setattr(key_merger, "RUNS_PER_LEVEL", 99)  # runs merge no files
     for number in range(5):
         write(source, documents[8 * number : 8 * number + 8], 1, number)

@@ -196,7 +196,7 @@ def test_a_lake_whose_logs_are_all_empty_starts_again(client: Client, changing: 
             path.write_bytes(b"")
     shown = repair(changing.lake)
     done = repair(changing.lake, drop=True)
-    assert done.logs == shown.logs == ["tokens", "keys", "duplicates", "documents"]
+    assert done.logs == shown.logs == ["tokens", "keys", "duplicates", "texts", "documents"]
     assert run(changing, cluster=client).ok
     assert rows(changing) == before
     assert verify(changing.lake) == []

@@ -23,7 +23,7 @@ from tests.helpers.lake_rows import rows_by_table as rows
 from tests.helpers.lakes import with_copied_lake
 from tests.helpers.paths import at, remove
 
-TABLES = ("documents", "duplicates", "keys", "tokens")
+TABLES = ("documents", "texts", "duplicates", "keys", "tokens")
 
 
 def log(recipe: Recipe, name: str) -> UPath:
@@ -50,13 +50,15 @@ def check_repair(recipe: Recipe, client: Client, before: dict[str, list[Row]]) -
     ("name", "position"),
     [
         ("documents", 0),
+        ("texts", 1),
         ("duplicates", 1),
         ("tokens", -1),
         *(
             pytest.param(name, position, marks=pytest.mark.slow)
             for name in TABLES
             for position in (0, 1, -1)
-            if (name, position) not in (("documents", 0), ("duplicates", 1), ("tokens", -1))
+            if (name, position)
+            not in (("documents", 0), ("texts", 1), ("duplicates", 1), ("tokens", -1))
         ),
     ],
 )
@@ -72,7 +74,7 @@ def test_a_lost_entry_is_done_again(
     check_repair(recipe, client, before)
 
 
-@pytest.mark.parametrize("name", ["documents", "duplicates", "tokens"])
+@pytest.mark.parametrize("name", ["documents", "texts", "duplicates", "tokens"])
 def test_a_lost_table_is_made_again(client: Client, recipe: Recipe, name: str) -> None:
     before = rows(recipe)
     remove(at(recipe.table_url(name)))
@@ -157,15 +159,15 @@ def test_a_damaged_log_can_be_rebuilt(client: Client, recipe: Recipe, name: str)
 def test_a_first_run_that_was_killed_while_reading_is_repaired(
     client: Client, changing: Recipe
 ) -> None:
-    """Only documents has rows; no commit of a recipe has made the other tables yet."""
+    """Only documents and texts have rows; no commit of a recipe has made the other tables yet."""
     run(changing, cluster=client)
     before = rows(changing)
     for name in ("duplicates", "tokens"):
         for path in entries(changing, name)[1:]:
             path.unlink()
     remove(at(changing.table_url("keys")))
-    newest = entries(changing, "documents")[-1]
-    if Table.open(changing.table_url("documents")).version > 1:
+    newest = entries(changing, "texts")[-1]
+    if Table.open(changing.table_url("texts")).version > 1:
         newest.unlink()  # it closed the arrival
     delete(paths(changing, "documents", "kept")[0])
     check_repair(changing, client, before)
@@ -186,7 +188,7 @@ def test_documents_that_come_after_a_lost_entry_arrive_later(
     run(changing, cluster=client)
     twin = with_copied_lake(changing, place / "twin")
     (newest,) = [
-        path for path in entries(changing, "documents")[-1:] if b"arrival" in path.read_bytes()
+        path for path in entries(changing, "texts")[-1:] if b"arrival" in path.read_bytes()
     ]
     newest.unlink()
     assert repair(changing.lake, drop=True).left == []

@@ -18,7 +18,7 @@ def delta(recipe: Recipe, table: str) -> deltalake.DeltaTable:
 def test_a_constraint_of_another_program_is_reported_by_the_plan(
     recipe: Recipe, table: str
 ) -> None:
-    column = "num_tokens" if table == "tokens" else "file" if table == "keys" else "row"
+    column = "num_tokens" if table == "tokens" else "unit" if table == "keys" else "row"
     delta(recipe, table).alter.add_constraint({"known": f"{column} IS NOT NULL"})
     with pytest.raises(TableError, match="checkConstraints"):
         make_plan(recipe)

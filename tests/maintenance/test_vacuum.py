@@ -80,7 +80,8 @@ def test_files_listed_first_are_those_deleted_later(replaced: Recipe) -> None:
     deleted = {f"{file.table}/{file.file}" for file in done.files}
     assert files(replaced.lake) == before - deleted
     assert orphan in deleted
-    assert {file.table for file in done.files} == {"documents", "duplicates", "keys", "tokens"}
+    tables = {"documents", "texts", "duplicates", "keys", "tokens"}
+    assert {file.table for file in done.files} == tables
     assert done.size == sum(file.size for file in done.files) > 0
     assert verify(replaced.lake) == []
     assert vacuum(replaced.lake, retain=NOTHING, delete=True).files == []

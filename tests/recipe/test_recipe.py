@@ -58,7 +58,7 @@ def test_a_recipe_file_is_loaded(tmp_path: Path) -> None:
         "paths are relative to the recipe's folder"
     )
     assert recipe.table_url("tokens") == f"file://{tmp_path}/lake/tokens"
-    assert recipe.steps == ("documents", "duplicates")
+    assert recipe.steps == ("documents", "texts", "duplicates")
 
 
 def test_the_same_recipe_in_python_has_the_same_fingerprint(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from etl.kernels.hashing import minhash_signatures
 from etl.recipe.recipe import Recipe
 from etl.stages import DedupMinhash, Length
 from etl.stages.apply import apply
-from etl.stages.document_columns import documents_schema
+from etl.stages.document_columns import judged_schema
 from tests.helpers.raw_rows import raw
 
 STAGE = DedupMinhash(ngram=2, bands=3, rows=2)
@@ -39,7 +39,7 @@ def test_a_signature_is_length_and_numbers(documents):
 def test_only_kept_rows_have_a_signature():
     stages = [Length(min_words=2), STAGE]
     result = apply(raw(["one", "one two", None, "?", "one two three"]), stages)
-    assert result.schema == documents_schema(stages)
+    assert result.schema == judged_schema(stages)
     assert [value.is_valid for value in result["signature"]] == [False, True, False, False, True]
     assert (
         result["signature"]

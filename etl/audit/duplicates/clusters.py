@@ -82,7 +82,7 @@ def read_members(
     sources = sorted({source for source, _ in keepers})
     wanted = np.array([to_address(sources, *keeper) for keeper in keepers], np.int64)
     by_keeper: dict[tuple[str, int], list[dict[str, Any]]] = {keeper: [] for keeper in keepers}
-    unused = {"id", "file", "keeper_lake", *schemas.CUTS.names}
+    unused = {"id", "unit", "keeper_lake", *schemas.CUTS.names}
     for batch in read_batches(table, [n for n in table.schema.names if n not in unused]):
         is_member = np.isin(to_addresses(batch, sources, "keeper_"), wanted)
         for row in batch.filter(pa.array(is_member)).to_pylist():

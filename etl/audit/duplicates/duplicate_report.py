@@ -158,13 +158,13 @@ def duplicates(lake: str, *, top: int = 10, version: int | str | None = None) ->
         kinds=dict(counts.kinds.most_common()),
         clusters=totals.sizes.total(),
         sizes=_classes(totals.sizes),
-        largest=_described(documents, table, totals.largest),
+        largest=_described(tables["texts"], table, totals.largest),
         by="folders" if folders else "files",
         pairs=[Pair(source=a, keeper_source=b, documents=n) for (a, b), n in pairs[:top]],
         other_pairs=sum(size for _, size in pairs[top:]),
         saved=_total(saved),
         languages=languages if languages.keys() - {"none"} else {},
-        cuts=cut_totals(documents, table, tokens),
+        cuts=cut_totals(tables["texts"], table, tokens),
     )
 
 
@@ -229,12 +229,12 @@ def _classes(sizes: Mapping[int, int]) -> dict[str, int]:
     }
 
 
-def _described(documents: Table, table: Table, largest: Sequence[_Sized]) -> list[DuplicateCluster]:
+def _described(texts: Table, table: Table, largest: Sequence[_Sized]) -> list[DuplicateCluster]:
     members = clusters.read_members(table, [(source, row) for _, source, row in largest], _MEMBERS)
     names = ("source", "row", "kind", "similarity")
     described = []
     for size, source, row in largest:
-        found = next(find_rows(documents, {"source": source, "row": row}, ["id", "text"]), None)
+        found = next(find_rows(texts, {"source": source, "row": row}, ["id", "text"]), None)
         if found is None:
             hint = "`etl verify` names the files that are damaged"
             raise TableError("a document is missing", where=f"{source} row {row}", hint=hint)

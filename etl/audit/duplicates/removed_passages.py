@@ -29,7 +29,7 @@ class CutTotals:
     tokens: int | None
 
 
-def cut_totals(documents: Table, duplicates: Table, tokens: Table | None) -> CutTotals | None:
+def cut_totals(texts: Table, duplicates: Table, tokens: Table | None) -> CutTotals | None:
     """Sum up all of ``duplicates``; return None if the recipe of the lake cuts nothing."""
     if "cut" not in duplicates.schema.names:
         return None
@@ -43,7 +43,7 @@ def cut_totals(documents: Table, duplicates: Table, tokens: Table | None) -> Cut
         units = pc.sum(pc.list_value_length(cut["cut"])).as_py() or 0
         cut_chars = pc.sum(cut["cut_chars"]).as_py() or 0
         sums += np.array([len(cut), units, cut_chars, len(short), whole], np.int64)
-    ratio = None if tokens is None else _tokens_per_char(documents, duplicates, tokens)
+    ratio = None if tokens is None else _tokens_per_char(texts, duplicates, tokens)
     cut_docs, units, chars, left_out, left_out_chars = sums.tolist()
     return CutTotals(
         documents=cut_docs,
@@ -55,9 +55,9 @@ def cut_totals(documents: Table, duplicates: Table, tokens: Table | None) -> Cut
     )
 
 
-def _tokens_per_char(documents: Table, duplicates: Table, tokens: Table) -> float | None:
+def _tokens_per_char(texts: Table, duplicates: Table, tokens: Table) -> float | None:
     """Return the ratio in the tokenized text of the first input files."""
-    kept, decided = RowsBySource(documents, verdict="kept"), RowsBySource(duplicates)
+    kept, decided = RowsBySource(texts, verdict="kept"), RowsBySource(duplicates)
     tokenized = RowsBySource(tokens)
     num_tokens = num_chars = 0
     for source in tokenized.sources()[:_SAMPLE]:

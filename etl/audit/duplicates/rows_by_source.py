@@ -22,7 +22,7 @@ def read_batches(table: Table, columns: Sequence[str]) -> Iterator[pa.RecordBatc
 
 
 class RowsBySource:
-    """The rows of a table by input file; ``verdict`` selects rows of ``documents``."""
+    """The rows of a table by input file; ``verdict`` selects rows of ``documents`` or ``texts``."""
 
     def __init__(self, table: Table, *, verdict: str | None = None) -> None:
         self._table = table

@@ -57,13 +57,13 @@ def page_facts(lake: str, *, version: int | str | None = None) -> PageFacts:
     """
     url = storage.normalize(lake)
     tables = tables_at(url, version)
-    documents = Documents(tables["documents"])
+    documents = Documents(tables["documents"], tables.get("texts"))
     counts = report(url, version=version)
     sample = read_sample(documents)
     repeated = None
     if "duplicates" in tables and counts.duplicates:
         repeated = duplicates(url, top=_LARGEST_CLUSTERS, version=version)
-    last = tables.get("tokens", tables["documents"])
+    last = tables[next(name for name in ("tokens", "texts", "documents") if name in tables)]
     return PageFacts(
         report=counts,
         record=documents.record,

@@ -83,7 +83,7 @@ def _read(documents: Documents, parts: list[pl.DataFrame]) -> dict[tuple[str, in
     columns = ["path", "source", "row"]
     rows = pl.concat([part.select(columns) for part in parts]).unique(maintain_order=True)
     table = documents.table
-    unread = {*schemas.DEDUP_COLUMNS.names, *table.partition_columns}
+    unread = {schemas.CONTENT_HASH.name, *table.partition_columns}
     names = [name for name in table.schema.names if name not in unread]
     values: list[Mapping[str, Any]] = [
         {**row, "verdict": "kept" if row["reason"] is None else "rejected"}

@@ -1,4 +1,4 @@
-"""Apply the filters of a recipe again to the stored columns of ``documents``, without text.
+"""Apply the filters of a recipe again to the stored columns of ``documents``.
 
 A rule over signals gives the same verdict as a run for each document whose signals are stored. The verdict
 of a stage without such rules (a Python function, a condition on text) is known only for the documents that
@@ -20,7 +20,7 @@ from etl.stages.signals import SIGNALS
 
 # Columns that are null for rejected rows, or that no rule reads.
 _UNKEPT: Final = ("text", "content_hash", "verdict")
-_FIXED: Final = frozenset(schemas.documents([]).names) - {*_UNKEPT}
+_FIXED: Final = frozenset(schemas.judged([]).names) - {*_UNKEPT}
 _LANGUAGE: Final = frozenset({"lang", "lang_score"})
 KEPT: Final = 1 << 30
 """The position of kept rows, after the positions of all stages."""

@@ -1,4 +1,4 @@
-"""Check the decisions in `duplicates` against the documents: a duplicate has the text of its keeper.
+"""Check the decisions in `duplicates` against `texts`: a duplicate has the text of its keeper.
 
 Exact duplicates must have the content hash of their keepers. Near-duplicates must have a similarity of at
 least the limit, and signatures that agree with it: exactly if it is an estimate, otherwise in a number of
@@ -28,7 +28,7 @@ _CHANCE = (
 
 
 def check_decisions(
-    documents: Table, duplicates: pl.DataFrame, stages: Sequence[DedupStage]
+    texts: Table, duplicates: pl.DataFrame, stages: Sequence[DedupStage]
 ) -> Iterator[Problem]:
     """Yield a problem for decisions that name a keeper with another text.
 
@@ -37,12 +37,12 @@ def check_decisions(
     """
     pairs = duplicates.filter(pl.col("keeper_lake").is_null())
     exact = pairs.filter(pl.col("kind") == "exact")
-    both = _with_both(documents, exact, "content_hash")
+    both = _with_both(texts, exact, "content_hash")
     yield from _problems(both.filter(pl.col("content_hash") != pl.col("content_hash_keeper")))
     stage = find_dedup_stage(stages, DedupMinhash)
     near = pairs.filter(pl.col("kind") == "near")
     if stage is not None and not near.is_empty():
-        both = _with_both(documents, near, "signature")
+        both = _with_both(texts, near, "signature")
         yield from _problems(both.filter(pl.Series(_differ(both, stage), dtype=pl.Boolean)))
 
 
@@ -73,31 +73,31 @@ def _agreement(one: bytes | None, other: bytes | None) -> float:
     return float(np.mean(first == second)) if len(first) == len(second) else 0.0
 
 
-def _with_both(documents: Table, pairs: pl.DataFrame, column: str) -> pl.DataFrame:
+def _with_both(texts: Table, pairs: pl.DataFrame, column: str) -> pl.DataFrame:
     """Return pairs with a column of their documents, and as ``COLUMN_keeper`` of their keepers."""
     ends = [
         pairs.select("source", "row"),
         pairs.select(source="keeper_source", row="keeper_row"),
     ]
-    values = _read_rows(documents, pl.concat(ends).unique(), column)
+    values = _read_rows(texts, pl.concat(ends).unique(), column)
     keepers = values.rename({"source": "keeper_source", "row": "keeper_row"})
     return pairs.join(values, on=["source", "row"]).join(
         keepers, on=["keeper_source", "keeper_row"], suffix="_keeper"
     )
 
 
-def _read_rows(documents: Table, addresses: pl.DataFrame, column: str) -> pl.DataFrame:
-    """Return the addresses of kept documents with a column, reading the data files that hold any."""
+def _read_rows(texts: Table, addresses: pl.DataFrame, column: str) -> pl.DataFrame:
+    """Return the addresses of kept texts with a column, reading the data files that hold any."""
     schema = {"source": pl.String, "row": pl.Int64, column: pl.Binary}
     rows = {str(key): part["row"] for (key,), part in addresses.group_by("source")}
-    files = documents.files("vector", "min.source", "partition.verdict")
+    files = texts.files("vector", "min.source", "partition.verdict")
     wanted = (
         file for file in files if file["partition.verdict"] == "kept" and file["min.source"] in rows
     )
 
     def read(file: Mapping[str, Any]) -> pl.DataFrame:
         source = file["min.source"]
-        table = read_live_rows(documents.url, file, ["row", column])
+        table = read_live_rows(texts.url, file, ["row", column])
         frame = pl.DataFrame(pl.from_arrow(table)).filter(
             pl.col("row").is_in(rows[source].implode())
         )

@@ -1,4 +1,4 @@
-"""Compare the tables of a lake row by row: each document has its tokens once, or a keeper.
+"""Compare the tables of a lake row by row: each kept document has its text and tokens once, or a keeper.
 
 The tables are compared one input file at a time, by the columns ``source`` and ``row``. Memory: the addresses
 of one input file, and a few hundred bytes per duplicate in the lake.
@@ -17,6 +17,8 @@ from etl import schemas
 from etl.audit.verify.file_checks import Problem
 from etl.delta.live_rows import read_live_rows
 from etl.delta.table import Table
+from etl.lake.commit_info import find_record
+from etl.lake.ledger import Ledger, key_of
 from etl.parquet.data_file_reader import read_columns
 from etl.plural import many
 
@@ -25,7 +27,10 @@ _ADDRESS = ["source", "row"]
 _FRAME = {"source": pl.String, "row": pl.Int64, "file": pl.String}
 _KEEPER = {"keeper_source": pl.String, "keeper_row": pl.Int64, "keeper_lake": pl.String}
 _SIMILARITY = {"similarity": pl.Float64, "is_estimate": pl.Boolean}
-_DUPLICATES = {**_FRAME, "kind": pl.String, **_KEEPER, **_SIMILARITY, "stored_in": pl.String}
+_DECISION = {"source": pl.String, "row": pl.Int64, "unit": pl.String, "kind": pl.String}
+_DUPLICATES = {**_DECISION, **_KEEPER, **_SIMILARITY, "stored_in": pl.String}
+
+_UNIT = pl.col("file").str.split("/").list.last().str.slice(0, 32)  # as ``key_of`` does
 
 STAYS = pl.col("kind") == schemas.CUT
 """Selects the rows of ``duplicates`` whose document is cut but not left out."""
@@ -41,24 +46,30 @@ class _Group:
     low: str
     high: str
     documents: list[dict[str, Any]] = field(default_factory=list)
+    texts: list[dict[str, Any]] = field(default_factory=list)
     tokens: list[dict[str, Any]] = field(default_factory=list)
 
 
 def check_rows(
-    documents: Table, tokens: Table | None, duplicates: pl.DataFrame
+    documents: Table, texts: Ledger, tokens: Table | None, duplicates: pl.DataFrame
 ) -> Iterator[Problem]:
     """Yield a problem for rows that occur twice or lack their counterpart in another table.
 
+    Documents of splits without a key in ``texts`` may lack texts: the next run reads these again.
     ``duplicates`` is the result of ``read_duplicates``.
     """
-    groups = _groups(documents, tokens)
+    assert texts.table is not None
+    groups = _groups(documents, texts.table, tokens)
     by_source = _Parts(duplicates, "source")
     by_keeper = _Parts(duplicates.filter(pl.col("keeper_lake").is_null()), "keeper_source")
     for group in groups:
-        rows = _documents(documents, group)
-        kept = rows.filter("kept")
+        rows = _judged(documents.url, group.documents)
+        stored = _judged(texts.table.url, group.texts)
+        kept = stored.filter("kept")
         decided = by_source.take(group.low, group.high)
         yield from _repeated("documents", rows)
+        yield from _repeated("texts", stored)
+        yield from _check_texts(texts, stored, rows)
         yield from _check_duplicates(decided, by_keeper.take(group.low, group.high), kept)
         if tokens is not None:
             yield from _check_tokens(tokens, group, kept, decided.filter(~STAYS))
@@ -72,8 +83,8 @@ def check_rows(
 def read_duplicates(table: Table | None) -> pl.DataFrame:
     """Return all rows of ``duplicates``, with the data file that holds each as ``stored_in``.
 
-    ``file`` is the data file of the document; ``keeper_lake`` is null unless the keeper is in another lake,
-    and ``is_estimate`` unless the similarity may be an estimate.
+    ``keeper_lake`` is null unless the keeper is in another lake, and ``is_estimate`` unless the similarity
+    may be an estimate.
     """
     parts = [pl.DataFrame(schema=_DUPLICATES)]
     if table is not None:
@@ -107,10 +118,10 @@ class _Parts:
         return pl.concat([self._empty, *(self.parts[name] for name in names)])
 
 
-def _groups(documents: Table, tokens: Table | None) -> list[_Group]:
+def _groups(documents: Table, texts: Table, tokens: Table | None) -> list[_Group]:
     """Group the data files by disjoint ranges of sources, mostly one input file per group."""
     files: list[tuple[str, str, str, dict[str, Any]]] = []
-    for name, table in (("documents", documents), ("tokens", tokens)):
+    for name, table in (("documents", documents), ("texts", texts), ("tokens", tokens)):
         rows = table.data_files().to_pylist() if table is not None else []
         files += [(row["min.source"], row["max.source"], name, row) for row in rows]
     groups: list[_Group] = []
@@ -124,13 +135,27 @@ def _groups(documents: Table, tokens: Table | None) -> list[_Group]:
     return groups
 
 
-def _documents(table: Table, group: _Group) -> pl.DataFrame:
-    """Return the address and data file of each document in a group, and whether it is kept."""
+def _judged(url: str, files: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
+    """Return the address and data file of each row in files with a verdict, and whether it is kept."""
     frames = [pl.DataFrame(schema={**_FRAME, "kept": pl.Boolean})]
-    parts = _addresses(table.url, group.documents)
-    for row, frame in zip(group.documents, parts, strict=True):
+    for row, frame in zip(files, _addresses(url, files), strict=True):
         frames.append(frame.with_columns(kept=pl.lit(row["partition.verdict"] == "kept")))
     return pl.concat(frames)
+
+
+def _check_texts(ledger: Ledger, texts: pl.DataFrame, documents: pl.DataFrame) -> Iterator[Problem]:
+    """Check that the texts are those of the documents with the same verdict."""
+    address = [*_ADDRESS, "kept"]
+    unknown = texts.join(documents, on=address, how="anti")
+    yield from _by_file("texts", unknown, "of which `documents` has no row with the same verdict")
+    assert ledger.table is not None
+    record = find_record(ledger.table)
+    has_rejected = record is not None and record.canonical["rejected"]["text"]
+    stored = documents if has_rejected else documents.filter("kept")
+    files = stored["file"].unique().to_list()
+    done = [file for file in files if ledger.is_done(ledger.key(key_of(file)))]
+    without = stored.filter(pl.col("file").is_in(done)).join(texts, on=address, how="anti")
+    yield from _by_file("documents", without, "without a text")
 
 
 def _check_duplicates(
@@ -139,9 +164,9 @@ def _check_duplicates(
     """Check the duplicates among some kept documents, and those whose keepers are among them."""
     rows = decided.with_columns(file="stored_in")
     yield from _missing("duplicates", rows, kept, "whose document is not kept")
-    both = decided.join(kept, on=_ADDRESS, suffix="_now")
-    moved = both.filter(pl.col("file") != pl.col("file_now")).with_columns(file="stored_in")
-    yield from _by_file("duplicates", moved, "that name another data file")
+    both = decided.join(kept, on=_ADDRESS)
+    moved = both.filter(pl.col("unit") != _UNIT).with_columns(file="stored_in")
+    yield from _by_file("duplicates", moved, "that name another unit of work")
     keepers = keeping.select("kind", source="keeper_source", row="keeper_row", file="stored_in")
     unique = kept.join(decided.filter(SAME), on=_ADDRESS, how="anti")
     what = "whose keeper is not kept, or is a duplicate itself"

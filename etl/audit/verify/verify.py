@@ -81,12 +81,16 @@ def _foreign_changes(tables: Mapping[str, Table]) -> Iterator[Problem]:
 
 def _compare_tables(tables: Mapping[str, Table]) -> Iterator[Problem]:
     """Compare the rows of the tables with each other."""
-    documents, duplicates = tables["documents"], tables.get("duplicates")
+    texts, duplicates = tables.get("texts"), tables.get("duplicates")
     tokens = tables.get("tokens")
     left_out = read_duplicates(duplicates)
-    yield from check_rows(documents, tokens, left_out)
+    if texts is None:
+        return  # not made by a recipe, or not yet
+    yield from check_rows(
+        tables["documents"], Ledger(texts.url, fingerprint="", table=texts), tokens, left_out
+    )
     if tokens is not None and (ledger := find_ledger(tokens)) is not None:
-        yield from _check_units(documents, tokens, left_out, ledger)
+        yield from _check_units(texts, tokens, left_out, ledger)
         if (shuffled := tables.get("tokens_shuffled")) is not None:
             yield from check_shuffled(ledger, shuffled)
     if (losses := tables.get("losses")) is not None:
@@ -95,10 +99,8 @@ def _compare_tables(tables: Mapping[str, Table]) -> Iterator[Problem]:
     if duplicates is not None and record is not None:
         same = left_out.filter(SAME)
         stages = Recipe.recorded(record.canonical, where=duplicates.url).dedup_stages
-        yield from check_decisions(documents, same, stages)
-        yield from check_keys(
-            documents, same, KeysTable(open_ledger(duplicates), tables.get("keys"))
-        )
+        yield from check_decisions(texts, same, stages)
+        yield from check_keys(texts, same, KeysTable(open_ledger(duplicates), tables.get("keys")))
 
 
 def _check_table(table: Table, *, quick: bool) -> list[Problem]:
@@ -153,10 +155,10 @@ def _check_lineage(documents: Table, inputs: LiveInputs) -> Iterator[Problem]:
 
 
 def _check_units(
-    documents: Table, tokens: Table, duplicates: pl.DataFrame, ledger: Ledger
+    texts: Table, tokens: Table, duplicates: pl.DataFrame, ledger: Ledger
 ) -> Iterator[Problem]:
     """Check that each tokenized unit has one row of tokens per kept document that is not left out."""
-    left_out = dict(duplicates.filter(~STAYS).group_by("file").len().iter_rows())
+    left_out = dict(duplicates.filter(~STAYS).group_by("unit").len().iter_rows())
     files = _rows(tokens.data_files(), "path", "rows")
     units_of_files = list(ledger.units_of(str(file["path"]) for file in files))
     # Units that share a file are counted together, under the first of them.
@@ -164,21 +166,21 @@ def _check_units(
     written: Counter[str] = Counter()
     for file, keys in zip(files, units_of_files, strict=True):
         written[keys[0]] += int(str(file["rows"]))
-    live: dict[str, WorkUnit] = {ledger.key(unit.key): unit for unit in kept_units(documents)}
+    live: dict[str, WorkUnit] = {ledger.key(unit.key): unit for unit in kept_units(texts)}
     expected: Counter[str] = Counter()
     first: dict[str, str] = {}
     for key, unit in live.items():
         if ledger.is_done(key):
             name = shared.get(key, key)
             first.setdefault(name, unit.paths[0])
-            expected[name] += unit.rows - sum(left_out.get(path, 0) for path in unit.paths)
+            expected[name] += unit.rows - left_out.get(unit.key, 0)
     for name, path in first.items():
         if written[name] != expected[name]:
             what = (
                 f"{written[name]} of its rows have tokens, "
                 f"but {expected[name]} are kept and not left out"
             )
-            yield Problem("documents", path, what, redo="tokens")
+            yield Problem("texts", path, what, redo="tokens")
     for file, keys in zip(files, units_of_files, strict=True):
         if any(key not in live for key in keys):
             what = "its documents no longer exist"

@@ -1,4 +1,4 @@
-"""The version of ``documents`` that a version of a token table was made from, read without the texts."""
+"""The version of ``documents`` that a version of a token table was made from."""
 
 import hashlib
 import os

@@ -202,8 +202,8 @@ def _check_columns(table: ExternalTable, source: Source) -> None:
     wanted += [] if source.metadata == "all" else source.metadata
     for name in wanted:
         if name not in names:
-            raise SourceError(
-                f"the table has no column {name!r}",
-                where=table.url,
-                hint=nearest_names(name, names),
-            )
+            hint = nearest_names(name, names)
+            if name == "text" and {"reason", "content_hash", "verdict"} <= {*names}:
+                lake = table.url.rpartition("/")[0]
+                hint = f"this is the table documents of a lake: its texts are in {lake}/texts"
+            raise SourceError(f"the table has no column {name!r}", where=table.url, hint=hint)

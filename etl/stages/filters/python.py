@@ -31,11 +31,11 @@ _VERDICT_HINT = "return True to keep the document, or False or a reason (a strin
 class Python(Filter):
     """Keep documents for which a function ``module:function`` returns true, or a score within limits.
 
-    The function takes a ``pyarrow.Table`` of the documents still kept, with the columns of ``documents`` up
-    to ``reason``; signals that no earlier stage has computed are null. It returns one value per row: True or
-    null keeps the document, False rejects it with the reason ``python.<name>``, a string rejects it with
-    ``python.<string>``. With ``per: document`` it takes a dict of the columns of one document and returns
-    one such value; the call adds about 10 us per document, mostly for the dict.
+    The function takes a ``pyarrow.Table`` of the documents still kept, with ``text`` and the columns of
+    ``documents`` up to ``reason``; signals that no earlier stage has computed are null. It returns one value
+    per row: True or null keeps the document, False rejects it with the reason ``python.<name>``, a string
+    rejects it with ``python.<string>``. With ``per: document`` it takes a dict of the columns of one document
+    and returns one such value; the call adds about 10 us per document, mostly for the dict.
 
     With ``min_score`` or ``max_score`` the function returns numbers instead, stored in the column
     ``python_<name>``. Smaller ones reject as ``python.<name>_low``, larger ones as ``python.<name>_high``;

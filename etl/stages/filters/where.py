@@ -28,10 +28,10 @@ class Where(Filter):
     document without a URL. Such a document is rejected as ``where.unknown`` (``where.<name>_unknown`` if the
     stage has a name), or kept with ``unknown: keep``. ``coalesce(url, '') NOT LIKE '%forum%'`` is never null.
 
-    ``keep`` is a Polars SQL expression over the columns of ``documents``, with the signals and, after a stage
-    ``loss``, the loss. It can compare, calculate, match (LIKE, RLIKE) and call functions such as length and
-    coalesce, for one row at a time. It may have 250 columns, words and operators, besides any number of
-    literals in lists, and about 40 levels of parentheses.
+    ``keep`` is a Polars SQL expression over ``text`` and the columns of ``documents``, with the signals and,
+    after a stage ``loss``, the loss. It can compare, calculate, match (LIKE, RLIKE) and call functions such
+    as length and coalesce, for one row at a time. It may have 250 columns, words and operators, besides any
+    number of literals in lists, and about 40 levels of parentheses.
 
     >>> sorted(Where(keep="num_words > 50 AND url NOT LIKE '%forum%'").signals())
     ['num_words', 'url']
