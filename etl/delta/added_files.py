@@ -18,7 +18,7 @@ from etl.delta.log_segment import (
     read_commit_files,
     version_of_commit_file,
 )
-from etl.parquet.data_file import DataFile
+from etl.parquet.data_file import DIGEST_TAG, DataFile
 
 
 def read_added_files(url: str, paths: Collection[str]) -> list[DataFile]:
@@ -51,4 +51,5 @@ def read_added_files(url: str, paths: Collection[str]) -> list[DataFile]:
 def _data_file(add: dict[str, Any]) -> DataFile:
     statistics = add.get("stats") or ""
     rows = int(json.loads(statistics or "{}").get("numRecords", 0))
-    return DataFile(add["path"], int(add["size"]), rows, add["partitionValues"], statistics)
+    digest = (add.get("tags") or {}).get(DIGEST_TAG)
+    return DataFile(add["path"], int(add["size"]), rows, add["partitionValues"], statistics, digest)

@@ -68,6 +68,7 @@ DUPLICATES: Final = TableSpec(
         statistics=("source", "row", "file", "kind"),
         lookup=("source", "file", "kind"),
         dictionary=("source", "keeper_source", "kind", "file"),
+        physical=schemas.PHYSICAL["duplicates"],
     ),
     made_from=("documents",),
     compact_by="address",
@@ -77,7 +78,11 @@ KEYS: Final = TableSpec(
     name="keys",
     schema=lambda _: schemas.KEYS,
     layout=Layout(
-        partition_by=("kind",), statistics=("key",), dictionary=("file",), ascending=("key",)
+        partition_by=("kind",),
+        statistics=("key",),
+        dictionary=("file",),
+        ascending=("key",),
+        physical=schemas.PHYSICAL["keys"],
     ),
     made_from=("documents", "duplicates"),
     is_index=True,
@@ -96,6 +101,7 @@ TOKENS: Final = TableSpec(
         dictionary=("source",),
         bulk="tokens",
         running=("num_tokens", "token_end"),
+        physical=schemas.PHYSICAL["tokens"],
         row_group_bytes=6 << 20,
         page_bytes=1 << 16,
         marks_pages=True,

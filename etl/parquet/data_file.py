@@ -4,6 +4,7 @@ import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -13,20 +14,28 @@ from etl.errors import StorageError
 from etl.parquet.layout import Layout, bulk_bytes, row_group_cuts
 from etl.parquet.page_marks import MarkedOutput
 from etl.parquet.parquet_file import parquet_writer, read_footer
+from etl.parquet.row_digests import add_digests, digest_rows, to_hex
 from etl.parquet.statistics_collector import StatisticsCollector
+
+DIGEST_TAG: Final = "tokenlake.digest"
+"""The tag of a data file in a log with the digest of its rows."""
 
 _FILE_NAME = re.compile(r"\w+-[0-9a-f]{12}-\d+\.parquet")
 
 
 @dataclass(frozen=True)
 class DataFile:
-    """A finished data file: path relative to the table, bytes, rows, and Delta statistics (JSON)."""
+    """A finished data file: path relative to the table, bytes, rows, and Delta statistics (JSON).
+
+    ``digest`` is that of its rows (``etl.parquet.row_digests``), without physical columns, if known.
+    """
 
     path: str
     size: int
     rows: int
     partition: Mapping[str, str]
     statistics: str
+    digest: str | None = None
 
 
 def is_data_file(path: str) -> bool:
@@ -107,7 +116,7 @@ class DataFileWriter:
     def _write_row_group(self, table: pa.Table) -> None:
         if self._file is None:
             uri = storage.join(self._url, self.path)
-            self._file = _OpenFile(uri, self._schema, self._layout)
+            self._file = _OpenFile(uri, self._schema, self._layout, self._partition)
         self._file.write(table)
         if self._file.bulk_bytes >= self._layout.file_bytes:
             self._close_file()
@@ -117,18 +126,23 @@ class DataFileWriter:
             return
         size = self._file.close()
         rows, statistics = self._file.statistics.rows, self._file.statistics.to_json()
-        self._files.append(DataFile(self.path, size, rows, self._partition, statistics))
+        digest = to_hex(add_digests([self._file.digest]))
+        self._files.append(DataFile(self.path, size, rows, self._partition, statistics, digest))
         self._file = None
 
 
 class _OpenFile:
     """A Parquet file being written, with its statistics."""
 
-    def __init__(self, uri: str, schema: pa.Schema, layout: Layout) -> None:
+    def __init__(
+        self, uri: str, schema: pa.Schema, layout: Layout, partition: Mapping[str, str]
+    ) -> None:
         self.uri = uri
+        self.digest = 0
         self.statistics = StatisticsCollector(layout.statistics, layout.lookup)
         self.bulk_bytes = 0
         self._layout = layout
+        self._partition = partition
         self._total = 0
         self._output = storage.open_output(uri)
         self._file = self._output.__enter__()
@@ -155,6 +169,7 @@ class _OpenFile:
                 self._pages.end_row_group(table, str(self._layout.bulk))
             self._started = storage.start_writing(self._file, self._started)
         self.statistics.update(table)
+        self.digest += digest_rows(table, without=self._layout.physical, values=self._partition)
         self.bulk_bytes += bulk_bytes(table, self._layout.bulk)
 
     def _with_total(self, table: pa.Table, counts: str, total: str) -> pa.Table:
