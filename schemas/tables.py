@@ -17,7 +17,7 @@ RELEASED_TABLES: Final[tuple[TableName, ...]] = (
 )
 """The tables whose versions a release names: all but ``keys``, which only runs read."""
 
-PHYSICAL: Final[Mapping[TableName, tuple[str, ...]]] = {
+PHYSICAL: Final[Mapping[str, tuple[str, ...]]] = {
     "duplicates": ("file", "unit"),
     "keys": ("file", "unit"),
     "tokens": ("token_end",),

@@ -68,9 +68,13 @@ def digest_rows(
 
 
 def digests_by(
-    rows: pa.Table, column: str, *, without: Collection[str] = ()
+    rows: pa.Table,
+    column: str,
+    *,
+    without: Collection[str] = (),
+    values: Mapping[str, str | None] = _NO_VALUES,
 ) -> dict[str, tuple[int, int]]:
-    """Return the number of rows and their digest for each value of a column.
+    """Return the number of rows, and the digest as of ``digest_rows``, for each value of a column.
 
     >>> table = pa.table({"source": ["b", "a", "b"], "row": [0, 0, 1]})
     >>> parts = digests_by(table, "source")
@@ -79,7 +83,7 @@ def digests_by(
     """
     if not rows.num_rows:
         return {}
-    hashes = np.concatenate([*_hash_batches(rows, without, _NO_VALUES)])
+    hashes = np.concatenate([*_hash_batches(rows, without, values)])
     encoded = rows[column].combine_chunks().dictionary_encode()
     codes = encoded.indices.to_numpy()
     counts = np.bincount(codes)
