@@ -158,7 +158,7 @@ def _divide(files: Iterable[_File], shared: Counter[str]) -> tuple[list[_File], 
 
 
 def _add_rows(parts: _Parts, table: Table, files: Iterable[_File]) -> None:
-    """Read data files, and add their rows to those of their sources."""
+    """Read data files, and add their rows to their sources."""
     with ThreadPoolExecutor(_THREADS) as pool:
         for read in pool.map(lambda file: [*digests_by_source(table, file)], files):
             for source, rows, digest in read:

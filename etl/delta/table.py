@@ -165,10 +165,9 @@ class Table:
     ) -> pa.Table:
         """Return the live data files, sorted by path or in the order of the log.
 
-        The columns are ``path`` (string, relative to the table), ``size`` (int64, bytes), ``rows`` (int64,
-        null if unknown), ``digest`` (string, of the rows, null if unknown), ``partition.NAME`` (string), and
-        for columns with statistics ``min.NAME``, ``max.NAME`` and ``null_count.NAME``. ``columns`` selects
-        some of them; ``path`` is always included.
+        The columns are ``path`` (relative to the table), ``size`` (int64, bytes), ``rows`` (int64, or null),
+        ``digest`` (of the rows, or null), ``partition.NAME`` (string), and for columns with statistics
+        ``min.NAME``, ``max.NAME`` and ``null_count.NAME``. ``columns`` selects some, always with ``path``.
         """
         files = self._snapshot.files(self.schema, columns)
         # sort_by() would import pandas.

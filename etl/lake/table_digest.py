@@ -1,8 +1,8 @@
 """The digest of a table: of its live rows, as the sum of the digests of its data files.
 
 The log has the digest of each data file that Tokenlake wrote. The record of a commit has the digest of the
-table after it: the one before, plus the digests of the files that the commit adds, minus those of files that
-it removes.
+table after it: the one before, plus the digests of the files that the commit adds, minus the digests of the
+files that it removes.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -1,8 +1,8 @@
 """Compute XXH3-128 (Yann Collet), without a seed, of many byte strings and of the rows of a table.
 
 The library xxhash takes 0.3 us for each call from Python: as long as these kernels take for 60 short strings.
-Numbers of 64 bits are unsigned here, so that they wrap around. The names of parts are those of the
-specification, https://github.com/Cyan4973/xxHash/blob/release/doc/xxhash_spec.md.
+Numbers of 64 bits are unsigned here, so that they wrap around. The specification is at
+https://github.com/Cyan4973/xxHash/blob/release/doc/xxhash_spec.md.
 """
 
 from typing import Final
