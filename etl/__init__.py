@@ -7,10 +7,10 @@ Each command of ``etl`` has a function here, except those that operate a cluster
 >>> from textwrap import fill
 >>> functions = sorted(name for name in etl.__all__ if name.islower())
 >>> print(fill(" ".join(functions), 72))
-apply commit_losses diff doctor duplicates export_documents
-export_megatron graph history lake_page list_recipes list_stages
-make_certificates make_trial optimize plan propose_recipe read
-read_table release releases remove_release repair replay report run
+apply commit_losses compare_lakes diff doctor duplicates
+export_documents export_megatron graph history lake_page list_recipes
+list_stages make_certificates make_trial optimize plan propose_recipe
+read read_table release releases remove_release repair replay report run
 sample shuffle status submit sweep trace tune vacuum verify warm_kernels
 write
 """
@@ -22,6 +22,7 @@ from etl.errors import torch_error, unknown_attribute
 
 if TYPE_CHECKING:
     from etl.audit.duplicates.duplicate_report import duplicates
+    from etl.audit.lake_comparison import compare_lakes
     from etl.audit.lake_report import report
     from etl.audit.lake_status import lake_status as status
     from etl.audit.lineage_graph import graph
@@ -82,6 +83,7 @@ _ORIGINS = {
     "TokenlakeError": "etl.errors.TokenlakeError",
     "apply": "etl.notebook.apply",
     "commit_losses": "etl.maintenance.commit_losses.commit_losses",
+    "compare_lakes": "etl.audit.lake_comparison.compare_lakes",
     "diff": "etl.audit.table_diff.diff",
     "doctor": "etl.job.doctor.doctor",
     "duplicates": "etl.audit.duplicates.duplicate_report.duplicates",
@@ -136,6 +138,7 @@ __all__ = [
     "TokenlakeError",
     "apply",
     "commit_losses",
+    "compare_lakes",
     "diff",
     "doctor",
     "duplicates",

@@ -133,6 +133,7 @@ class Lineage(_Record):
     num_data_files: int = 0  # that it added
     counts: Counts = Counts()
     tokenizer: TokenizerRecord | None = None
+    digest: str | None = None  # of the rows of the table after the commit
     seed: int = 0
     run: RunRecord | None = None  # None: the commit of a command for lake maintenance
     started: str  # UTC, ISO 8601

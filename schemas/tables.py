@@ -20,6 +20,14 @@ RELEASED_TABLES: Final[tuple[TableName, ...]] = (
 )
 """The tables whose versions a release names: all but ``keys``, which only runs read."""
 
+PHYSICAL: Final[Mapping[str, tuple[str, ...]]] = {
+    "duplicates": ("unit",),
+    "keys": ("unit",),
+    "tokens": ("token_end",),
+    "tokens_shuffled": ("token_end",),
+}
+"""The columns that depend on how rows are distributed over files, not on the rows: no digest has them."""
+
 ADDRESS = ("source", "row")
 """The columns that identify a row: the URI of the input file and the number of the record in it."""
 

@@ -52,7 +52,7 @@ ONLY: dict[str, tuple[str, ...]] = {
         "row_condition",
         "plural",
     ),
-    "etl.parquet": ("errors", "storage"),
+    "etl.parquet": ("errors", "storage", "kernels"),
     "etl.schemas": (),
 }
 """Packages that may import less than their layer allows: only themselves and these."""

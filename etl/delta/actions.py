@@ -9,6 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
+from etl.parquet.data_file import DIGEST_TAG
+
 STRING_MAP = pa.map_(pa.string(), pa.string())
 
 
@@ -33,9 +35,12 @@ ADD: Final = pa.struct(
         "dataChange": pa.bool_(),
         "stats": pa.string(),
         "deletionVector": VECTOR,
+        "tags": STRING_MAP,
     }
 )
-"""An ``add`` action: a live data file, of which a deletion vector may strike rows."""
+"""An ``add`` action: a live data file, of which a deletion vector may strike rows.
+
+Of its tags, only DIGEST_TAG is kept."""
 
 
 REMOVE: Final = pa.struct(
@@ -58,13 +63,14 @@ LAYOUTS: Final[Mapping[str, pa.StructType]] = {"add": ADD, "remove": REMOVE, "tx
 
 def parse_actions(content: bytes, partition: Sequence[str]) -> pa.Table:
     """Return one row per action of a log entry, with at most one of add, remove and txn not null."""
-    values = pa.field("partitionValues", pa.struct(dict.fromkeys(partition, pa.string())))
-    fields = [values if field.name == values.name else field for field in ADD]
-    add = pa.struct([field for field in fields if partition or field is not values])
+    keys = {"partitionValues": partition, "tags": (DIGEST_TAG,)}
+    maps = {name: pa.struct(dict.fromkeys(keys[name], pa.string())) for name in keys if keys[name]}
+    fields = [field for field in ADD if field.name in maps or field.name not in keys]
+    add = pa.struct([field.with_type(maps.get(field.name, field.type)) for field in fields])
     layout = pa.schema({**LAYOUTS, "add": add})
     actions = read_json(pa.py_buffer(content), layout)
     columns = {kind: actions[kind].combine_chunks() for kind in LAYOUTS}
-    columns["add"] = _with_partition_map(columns["add"])
+    columns["add"] = _with_maps(columns["add"])
     return pa.Table.from_arrays(list(columns.values()), list(columns))
 
 
@@ -154,21 +160,31 @@ def _last_indices(names: pa.Array) -> pa.Array:
     return to_arrow(np.sort(last))
 
 
-def _with_partition_map(add: pa.StructArray) -> pa.StructArray:
-    """Convert the partition values of add actions from structs to maps, as in checkpoints."""
+def _with_maps(add: pa.StructArray) -> pa.StructArray:
+    """Convert the partition values and tags of add actions from structs to maps, as in checkpoints."""
     fields = {field.name: pc.struct_field(add, field.name) for field in add.type}
-    values = fields.get("partitionValues", pa.nulls(len(add), pa.struct([])))
-    columns = [pc.struct_field(values, field.name) for field in values.type]
-    count, width = len(add), len(columns)
-    nulls = pa.nulls(count, pa.string())
-    keys = [pc.coalesce(nulls, string_scalar(field.name)) for field in values.type]
-    order = to_arrow(np.arange(count * width).reshape(width, count).T.ravel())  # row by row
-    fields["partitionValues"] = pa.MapArray.from_arrays(
-        to_arrow(np.arange(count + 1, dtype=np.int32) * np.int32(width)),
-        *(pa.concat_arrays([nulls.slice(count), *part]).take(order) for part in (keys, columns)),
-    )
+    partition = fields.get("partitionValues", pa.nulls(len(add), pa.struct([])))
+    digests = pc.struct_field(fields["tags"], DIGEST_TAG)
+    fields |= {
+        "partitionValues": _to_map(partition, mask=None),
+        "tags": _to_map(fields["tags"], mask=digests.is_null()),
+    }
     columns = [fields[field.name] for field in ADD]
     return pa.StructArray.from_arrays(columns, fields=list(ADD), mask=add.is_null())
+
+
+def _to_map(structs: pa.StructArray, mask: pa.Array | None) -> pa.MapArray:
+    """Convert structs of strings to maps; those in the mask are null."""
+    columns = [pc.struct_field(structs, field.name) for field in structs.type]
+    count, width = len(structs), len(columns)
+    nulls = pa.nulls(count, pa.string())
+    keys = [pc.coalesce(nulls, string_scalar(field.name)) for field in structs.type]
+    order = to_arrow(np.arange(count * width).reshape(width, count).T.ravel())  # row by row
+    return pa.MapArray.from_arrays(
+        to_arrow(np.arange(count + 1, dtype=np.int32) * np.int32(width)),
+        *(pa.concat_arrays([nulls.slice(count), *part]).take(order) for part in (keys, columns)),
+        mask=mask,
+    )
 
 
 def read_json(lines: pa.Buffer, layout: pa.Schema) -> pa.Table:

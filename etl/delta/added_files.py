@@ -17,7 +17,7 @@ from etl.delta.log_segment import (
     read_commit_files,
     version_of_commit_file,
 )
-from etl.parquet.data_file import DataFile
+from etl.parquet.data_file import DIGEST_TAG, DataFile
 
 
 def read_added_files(url: str, files: Collection[LogicalFile]) -> list[DataFile]:
@@ -68,5 +68,6 @@ def data_file(add: Mapping[str, Any]) -> DataFile:
         rows,
         add["partitionValues"],
         statistics,
-        None if vector is None else to_json(vector),
+        vector=None if vector is None else to_json(vector),
+        digest=(add.get("tags") or {}).get(DIGEST_TAG),
     )

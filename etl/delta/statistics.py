@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from etl.delta.actions import read_json, string_scalar, vector_strings
+from etl.parquet.data_file import DIGEST_TAG
 
 _NUM_RECORDS = "numRecords"
 _STATISTICS = {"null_count": "nullCount", "min": "minValues", "max": "maxValues"}
@@ -24,7 +25,7 @@ def column_types(schema: pa.Schema, metadata: Mapping[str, Any]) -> Mapping[str,
     fields = [schema.field(name) for name in names if name in schema.names]
     plain = [f for f in fields if f.name not in partition and any(is_(f.type) for is_ in _PLAIN)]
     types = {"path": pa.string(), "size": pa.int64(), "rows": pa.int64()}
-    types |= {"physical_rows": pa.int64(), "vector": pa.string()}
+    types |= {"physical_rows": pa.int64(), "vector": pa.string(), "digest": pa.string()}
     types |= {f"partition.{name}": pa.string() for name in partition}
     for kind in ("null_count", "min", "max"):
         types |= {f"{kind}.{f.name}": f.type if kind != "null_count" else pa.int64() for f in plain}
@@ -42,9 +43,9 @@ def file_table(
     for name in selected:
         group, _, column = name.partition(".")
         if group == "partition":
-            arrays.append(
-                pc.map_lookup(add.field("partitionValues"), string_scalar(column), "first")
-            )
+            arrays.append(_lookup(add.field("partitionValues"), column))
+        elif group == "digest":
+            arrays.append(_lookup(add.field("tags"), DIGEST_TAG))
         elif group in ("path", "size"):
             arrays.append(add.field(group))
         elif group == "vector":
@@ -63,6 +64,10 @@ def _live_rows(rows: pa.Int64Array, add: pa.StructArray) -> pa.Int64Array:
     if struck.null_count == len(struck):
         return rows
     return pc.coalesce(pc.subtract(rows, struck), rows)
+
+
+def _lookup(maps: pa.MapArray, key: str) -> pa.Array:
+    return pc.map_lookup(maps, string_scalar(key), "first")
 
 
 def _parse_statistics(

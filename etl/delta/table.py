@@ -157,10 +157,10 @@ class Table:
     ) -> pa.Table:
         """Return the live data files, sorted by path or in the order of the log.
 
-        The columns are ``path`` (string, relative to the table), ``size`` (int64, bytes), ``rows`` (int64,
-        null if unknown; ``physical_rows`` includes struck ones), ``vector`` (string, the deletion vector as
-        in the log, or null), ``partition.NAME`` (string), and for columns with statistics ``min.NAME``,
-        ``max.NAME`` and ``null_count.NAME``. ``columns`` selects some; ``path`` is always included.
+        The columns are ``path`` (relative to the table), ``size`` (int64, bytes), ``rows`` (int64, or null;
+        ``physical_rows`` includes struck ones), ``vector`` (the deletion vector as in the log, or null),
+        ``digest`` (of the physical rows, or null), ``partition.NAME``, and for columns with statistics
+        ``min.NAME``, ``max.NAME`` and ``null_count.NAME``. ``columns`` selects some, always with ``path``.
         """
         files = self._snapshot.files(self.schema, columns)
         # sort_by() would import pandas.

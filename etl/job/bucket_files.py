@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 
 from etl import storage
-from etl.compute.row_checksums import sum_table
 from etl.errors import StorageError, TokenlakeError, error_line
 from etl.lake.random_keys import random_keys
 from etl.lake.shuffled_table import buckets_of
+from etl.parquet.row_digests import add_digests, digest_rows
 from etl.schemas import TOKENS
 from etl.storage import checked_json
 
@@ -34,14 +34,14 @@ _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 class BucketFile:
     """A finished bucket file: its name, the position of the table of each run, its rows and tokens.
 
-    ``checksum`` is the sum of the hashes of its rows (``sum_table``).
+    ``digest`` is that of its rows, as in the log of ``tokens``.
     """
 
     name: str
     tables: tuple[int, ...]
     rows: int
     tokens: int
-    checksum: int
+    digest: int
 
 
 class BucketWriter:
@@ -56,7 +56,7 @@ class BucketWriter:
         self._pending_bytes = 0
         self.tables: list[int] = []
         self.rows = 0
-        self.checksum = 0
+        self.digest = 0
 
     def append(self, rows: pa.Table) -> None:
         """Append rows with the columns of ``COLUMNS``."""
@@ -65,7 +65,7 @@ class BucketWriter:
         self._pending.append(rows)
         self._pending_bytes += rows["tokens"].nbytes
         self.rows += rows.num_rows
-        self.checksum += sum_table(rows)
+        self.digest = add_digests([self.digest, digest_rows(rows)])
         if self._pending_bytes >= self._run_bytes:
             self.finish_run()
 

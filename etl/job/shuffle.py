@@ -43,6 +43,7 @@ from etl.lake.scratch import list_scratch, remove_scratch, scratch_folder
 from etl.lake.table_specs import SHUFFLED
 from etl.lake.vacuums import refuse_during_vacuum
 from etl.parquet.data_file import DataFile
+from etl.parquet.row_digests import add_digests, from_hex
 from etl.storage.store_time_limit import reporting_waits
 
 _MEMORY = 2 << 30  # of a worker without a limit; chosen here
@@ -217,13 +218,14 @@ class _Shuffle:
         buckets = run_pass(self._job, sort_pass(sort), range(part.buckets))
         # A shuffle that loses, repeats or changes rows must not be committed.
         written = sum(bucket.rows for bucket in buckets)
-        changed = sum(file.checksum for file in files) - sum(each.checksum for each in buckets)
-        if written != rows or changed % 2**64:
+        new = [file for bucket in buckets for file in bucket.files]
+        digest = add_digests(from_hex(str(file.digest)) for file in new)
+        if written != rows or digest != add_digests(file.digest for file in files):
             raise ShuffleError(
                 f"the shuffle of {rows:,} rows has written {written:,} rows, not the same ones",
                 where=shuffled.ledger.url,
             )
-        self._commit(planned, [file for bucket in buckets for file in bucket.files])
+        self._commit(planned, new)
 
     def _commit(self, planned: PlannedPart, files: Sequence[DataFile]) -> None:
         """Commit all files of a part, unless another run has committed the part."""

@@ -7,7 +7,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from etl import storage
-from etl.compute.row_checksums import sum_table
 from etl.job.bucket_files import COLUMNS, BucketFile, BucketWriter, read_bucket, read_list
 from etl.lake.table_specs import SHUFFLED
 from etl.parquet.data_file import DataFile, DataFileWriter
@@ -46,21 +45,17 @@ class SplitFiles:
             tables=tuple(writer.tables),
             rows=writer.rows,
             tokens=num_tokens,
-            checksum=writer.checksum,
+            digest=writer.digest,
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class SortedBucket:
-    """A bucket as it was written: its data file, none if it has no rows, its rows and its tokens.
-
-    ``checksum`` is the sum of the hashes of its rows (``sum_table``).
-    """
+    """A bucket as it was written: its data file, none if it has no rows, its rows and its tokens."""
 
     files: tuple[DataFile, ...]
     rows: int
     tokens: int
-    checksum: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +77,7 @@ class SortBucket:
             for part in read_bucket(self.folder, file, bucket)
         ]
         if not parts:
-            return SortedBucket(files=(), rows=0, tokens=0, checksum=0)
+            return SortedBucket(files=(), rows=0, tokens=0)
         rows = pa.concat_tables(parts).combine_chunks()
         del parts
         order = [(name, "ascending") for name in ("key", "source", "row")]
@@ -95,12 +90,8 @@ class SortBucket:
             name=Bucket(bucket, self.buckets).file_key(self.part),
         )
         step = max(rows.num_rows * _SLICE_BYTES // max(rows["tokens"].nbytes, 1), 1)
-        num_rows, checksum = 0, 0
         for start in range(0, rows.num_rows, step):
-            part = rows.take(indices.slice(start, step))
-            writer.append(part)
-            num_rows += part.num_rows
-            checksum += sum_table(part)
+            writer.append(rows.take(indices.slice(start, step)))
         num_tokens = int(pc.sum(rows["num_tokens"]).as_py() or 0)
         files = tuple(writer.close())
-        return SortedBucket(files=files, rows=num_rows, tokens=num_tokens, checksum=checksum)
+        return SortedBucket(files=files, rows=sum(file.rows for file in files), tokens=num_tokens)

@@ -42,7 +42,7 @@ from etl.delta.commit import check_written
 from etl.delta.set_transactions import SetTransactions
 from etl.delta.table import Table
 from etl.errors import ConflictError, MismatchError
-from etl.lake.commit_info import find_record, read_record, to_commit_info
+from etl.lake.commit_info import find_record, read_record
 from etl.lake.copied_inputs import tell_copies
 from etl.lake.foreign_changes import (
     HASHES,
@@ -56,6 +56,7 @@ from etl.lake.foreign_changes import (
 from etl.lake.input_log import InputLog, digest, int63
 from etl.lake.ledger_entry import Drop, LedgerEntry, Rewrite
 from etl.lake.open_table import find_table
+from etl.lake.table_digest import describe_commit
 from etl.parquet.data_file import DataFile
 from etl.parquet.layout import Layout
 
@@ -375,7 +376,7 @@ class Ledger:
             add,
             remove=remove,
             transactions=transactions,
-            commit_info=to_commit_info({} if record is None else record.model_dump(mode="json")),
+            commit_info=describe_commit(self.table, record, add, None if overwrite else remove),
             overwrite=overwrite,
             data_change=data_change,
         )

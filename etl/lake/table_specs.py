@@ -90,6 +90,7 @@ DUPLICATES: Final = TableSpec(
         statistics=("source", "row", "unit", "kind"),
         lookup=("source", "unit", "kind"),
         dictionary=("source", "keeper_source", "kind", "unit"),
+        physical=schemas.PHYSICAL["duplicates"],
     ),
     made_from=("documents", "texts"),
     compact_by="address",
@@ -99,7 +100,11 @@ KEYS: Final = TableSpec(
     name="keys",
     schema=lambda _: schemas.KEYS,
     layout=Layout(
-        partition_by=("kind",), statistics=("key",), dictionary=("unit",), ascending=("key",)
+        partition_by=("kind",),
+        statistics=("key",),
+        dictionary=("unit",),
+        ascending=("key",),
+        physical=schemas.PHYSICAL["keys"],
     ),
     made_from=("documents", "texts", "duplicates"),
     is_index=True,
@@ -118,6 +123,7 @@ TOKENS: Final = TableSpec(
         dictionary=("source",),
         bulk="tokens",
         running=("num_tokens", "token_end"),
+        physical=schemas.PHYSICAL["tokens"],
         row_group_bytes=6 << 20,
         page_bytes=1 << 16,
         marks_pages=True,

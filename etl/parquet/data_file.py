@@ -4,6 +4,7 @@ import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +14,11 @@ from etl.errors import StorageError
 from etl.parquet.layout import Layout, bulk_bytes, row_group_cuts
 from etl.parquet.page_marks import MarkedOutput
 from etl.parquet.parquet_file import parquet_writer, read_footer
+from etl.parquet.row_digests import add_digests, digest_rows, to_hex
 from etl.parquet.statistics_collector import StatisticsCollector
+
+DIGEST_TAG: Final = "tokenlake.digest"
+"""The tag of a data file in a log with the digest of its rows."""
 
 _FILE_NAME = re.compile(r"\w+-[0-9a-f]{12}-\d+\.parquet")
 
@@ -22,7 +27,8 @@ _FILE_NAME = re.compile(r"\w+-[0-9a-f]{12}-\d+\.parquet")
 class DataFile:
     """A finished data file: path relative to the table, bytes, rows, and Delta statistics (JSON).
 
-    A deletion vector, given as in the list of a table's data files, may strike some of these rows.
+    A deletion vector, given as in the list of a table's data files, may strike some of these rows. ``digest``
+    is that of all its rows (``etl.parquet.row_digests``), without physical columns, if known.
     """
 
     path: str
@@ -31,6 +37,7 @@ class DataFile:
     partition: Mapping[str, str]
     statistics: str
     vector: str | None = None
+    digest: str | None = None
 
 
 def is_data_file(path: str) -> bool:
@@ -111,7 +118,7 @@ class DataFileWriter:
     def _write_row_group(self, table: pa.Table) -> None:
         if self._file is None:
             uri = storage.join(self._url, self.path)
-            self._file = _OpenFile(uri, self._schema, self._layout)
+            self._file = _OpenFile(uri, self._schema, self._layout, self._partition)
         self._file.write(table)
         if self._file.bulk_bytes >= self._layout.file_bytes:
             self._close_file()
@@ -121,18 +128,25 @@ class DataFileWriter:
             return
         size = self._file.close()
         rows, statistics = self._file.statistics.rows, self._file.statistics.to_json()
-        self._files.append(DataFile(self.path, size, rows, self._partition, statistics))
+        digest = to_hex(add_digests([self._file.digest]))
+        self._files.append(
+            DataFile(self.path, size, rows, self._partition, statistics, digest=digest)
+        )
         self._file = None
 
 
 class _OpenFile:
     """A Parquet file being written, with its statistics."""
 
-    def __init__(self, uri: str, schema: pa.Schema, layout: Layout) -> None:
+    def __init__(
+        self, uri: str, schema: pa.Schema, layout: Layout, partition: Mapping[str, str]
+    ) -> None:
         self.uri = uri
+        self.digest = 0
         self.statistics = StatisticsCollector(layout.statistics, layout.lookup)
         self.bulk_bytes = 0
         self._layout = layout
+        self._partition = partition
         self._total = 0
         self._output = storage.open_output(uri)
         self._file = self._output.__enter__()
@@ -159,6 +173,7 @@ class _OpenFile:
                 self._pages.end_row_group(table, str(self._layout.bulk))
             self._started = storage.start_writing(self._file, self._started)
         self.statistics.update(table)
+        self.digest += digest_rows(table, without=self._layout.physical, values=self._partition)
         self.bulk_bytes += bulk_bytes(table, self._layout.bulk)
 
     def _with_total(self, table: pa.Table, counts: str, total: str) -> pa.Table:

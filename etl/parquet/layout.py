@@ -1,5 +1,6 @@
 """How the data files of a table are written: row groups, pages, compression, statistics."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,7 @@ class Layout:
     ascending: tuple[str, ...] = ()  # ascending integers, stored as differences
     bulk: str | None = None  # the column that determines the size of row groups
     running: tuple[str, str] | None = None  # (counts, their running total inside one file)
+    physical: Collection[str] = ()  # columns that are not part of a digest of the rows
     row_group_bytes: int = 16 << 20  # of the bulk column, before compression
     row_group_rows: int = 1 << 17  # at most
     file_bytes: int = 512 << 20  # of the bulk column, before compression

@@ -50,7 +50,8 @@ def file_of(table: Table, number: int, low: int) -> DataFile:
         "maxValues": {"source": "2020-01-01T00:00:00Z"} | ({"row": 1 << 62} if low % 2 else {}),
         "nullCount": {"source": 0, "row": low},
     }
-    return DataFile(path, 1, low, partition, json.dumps(statistics) if low else "")
+    digest = f"{low:032x}" if number % 2 else None
+    return DataFile(path, 1, low, partition, json.dumps(statistics) if low else "", digest)
 
 
 def is_partitioned_table(table: Table) -> bool:
@@ -83,7 +84,7 @@ def test_every_version_equals_that_of_delta_rs(
     schema = SCHEMA if is_partitioned else pa.schema(list(SCHEMA)[1:])
     table = Table.create(str(new_place("t")), schema, layout, transactions={"generation": 1})
     names = {"generation": 1}
-    live: set[int] = set()
+    live: dict[int, int] = {}  # the step that added each file last
     followed = Table.open(table.url)
     for index, (step, argument) in enumerate(steps):
         followed = followed.newest() if index % 3 == 0 else followed
@@ -101,18 +102,22 @@ def test_every_version_equals_that_of_delta_rs(
         overwrite = None
         if step == "add":
             add = [file_of(table, number, index) for number in argument]
-            live |= set(argument)
+            live |= dict.fromkeys(argument, index)
         elif step == "remove":
-            remove = [f"part-{number}.parquet" for number in live & set(argument)]
-            live -= set(argument)
+            remove = [f"part-{number}.parquet" for number in {*live} & {*argument}]
+            live = {number: low for number, low in live.items() if number not in argument}
         else:
-            live, overwrite = set(), (schema, layout)
+            live, overwrite = {}, (schema, layout)
         table = table.commit(add, remove=remove, transactions=new, overwrite=overwrite)
         names |= new
     for opened in (table, Table.open(table.url), followed.newest()):
         files = {row["path"]: without_nulls(row) for row in opened.data_files().to_pylist()}
+        digests = {path: file.pop("digest", None) for path, file in files.items()}
         assert files == files_by_delta_rs(table)
-        assert files.keys() == {f"part-{number}.parquet" for number in live}
+        assert digests == {
+            f"part-{number}.parquet": f"{low:032x}" if number % 2 else None
+            for number, low in live.items()
+        }
         transactions = opened.transactions()
         assert {name: transactions.get(name) for name in names} == names
     delta = deltalake.DeltaTable(table.url, storage_options=storage.delta_options(table.url))

@@ -10,7 +10,6 @@ from distributed import Client
 
 from etl import storage
 from etl.compute import compute_frames
-from etl.compute.row_checksums import sum_table
 from etl.errors import ShuffleError
 from etl.job import shuffle_tasks
 from etl.job.bucket_files import read_bucket
@@ -80,17 +79,3 @@ def test_wrong_rows_are_shuffled_again_and_not_committed(
         shuffle(lake, settings=SETTINGS, cluster=client)
     assert sorted(shuffled_rows(lake)) == sorted(all_rows(DOCUMENTS))
     assert not storage.is_folder(f"{lake}/scratch")
-
-
-def test_a_checksum_covers_all_columns_and_no_order() -> None:
-    rows = pa.table({"id": ["a", None, "ab"], "row": [0, 1, 2], "tokens": [[1, 2], [], [3]]})
-    known = sum_table(rows)
-    assert known == sum_table(rows.take([2, 0, 1])) == sum_table(pa.concat_tables([rows[:0], rows]))
-    assert known == sum_table(pa.concat_tables([rows[1:], rows[:1]]))
-    others = [
-        {"id": ["a", None, "b"], "row": [0, 1, 2], "tokens": [[1, 2], [], [3]]},
-        {"id": ["a", None, "ab"], "row": [0, 1, 3], "tokens": [[1, 2], [], [3]]},
-        {"id": ["a", None, "ab"], "row": [0, 1, 2], "tokens": [[1], [2], [3]]},
-        {"id": ["ab", None, "a"], "row": [0, 1, 2], "tokens": [[1, 2], [], [3]]},
-    ]
-    assert known not in [sum_table(pa.table(other)) for other in others]

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import islice
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +22,9 @@ from etl.delta.table import Table
 from etl.errors import TokenlakeError, error_line
 from etl.html.card import Card, Shown
 from etl.html.grid import make_grid
+from etl.lake.table_digest import partition_values, physical_columns
 from etl.parquet.parquet_file import FileMetaData, ParquetFile, RowGroupMetaData, open_parquet
+from etl.parquet.row_digests import add_digests, digest_rows, to_hex
 from etl.parquet.statistics_collector import prefix_bounds
 from etl.visible_text import one_line
 
@@ -46,7 +49,12 @@ class Problem:
 
 
 class Problems(Shown, list[Problem]):
-    """The problems of a lake; a notebook shows them as a table."""
+    """The problems of a lake; a notebook shows them as a table.
+
+    ``digests`` has the digest of each table whose data files have no problem.
+    """
+
+    digests: Mapping[str, str] = MappingProxyType({})
 
     def _cards(self) -> list[Card]:
         """Return the problems as a card."""
@@ -182,13 +190,20 @@ class _DataFile:
             yield f"{missing} rejected rows have no reason"
 
     def _pages(self, file: ParquetFile, vocab_size: int | None) -> Iterator[str]:
+        digest = 0
+        without, values = physical_columns(self.url), partition_values(self.entry)
         for group in range(file.num_row_groups):
             ranges = _Ranges(file.metadata.row_group(group))
             for batch in file.iter_batches(4096, row_groups=[group], use_threads=False):
                 ranges.update(batch)
+                rows = pa.Table.from_batches([batch])
+                digest += digest_rows(rows, without=without, values=values)
                 if "tokens" in batch.schema.names:
                     yield from _token_problems(batch, vocab_size)
             yield from ranges.problems(f"row group {group}")
+        actual, recorded = to_hex(add_digests([digest])), self.entry["digest"]
+        if recorded not in (None, actual):
+            yield f"its rows have the digest {actual}, but the log records {recorded}"
 
 
 class _Ranges:

@@ -1,12 +1,12 @@
 """Verify a lake: its logs, its data files, the rows across its tables, and its recorded counts.
 
 The checks run in this order: the logs, each data file against its log, the tables against each other row by
-row (columns ``source`` and ``row``), and the counts in the lineage. Every page is decoded and its checksum
-verified; ``quick`` reads only the logs and the footers.
+row (columns ``source`` and ``row``), and the counts and digests in the lineage. Every page is decoded, its
+checksum is verified, and its rows are compared with their digest; ``quick`` reads only logs and footers.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import replace
 
 import polars as pl
@@ -28,9 +28,11 @@ from etl.lake import releases
 from etl.lake.commit_info import check_format, find_record
 from etl.lake.keys_table import KeysTable
 from etl.lake.ledger import Ledger, find_ledger, open_ledger
+from etl.lake.table_digest import recorded_digest, table_digest
 from etl.lake.table_specs import SPECS, open_tables
 from etl.lake.table_versions import LiveInputs
 from etl.lake.work_units import WorkUnit, kept_units
+from etl.parquet.row_digests import to_hex
 from etl.plural import many
 from etl.recipe.recipe import Recipe
 
@@ -69,8 +71,27 @@ def verify(lake: str, *, quick: bool = False, sources: bool = False) -> Problems
         problems += check_sources(tables["documents"], logs.inputs)
     for table in tables.values():
         problems += _check_releases(url, table, quick=quick)
-    problems += small
-    return Problems(sorted(problems, key=_sort_key))
+    digests = dict(_digests(tables, {problem.table for problem in problems if problem.file}))
+    for name, digest in digests.items():
+        problems += _check_record(name, tables[name], digest)
+    result = Problems(sorted([*problems, *small], key=_sort_key))
+    result.digests = {name: to_hex(digest) for name, digest in digests.items()}
+    return result
+
+
+def _digests(tables: Mapping[str, Table], damaged: Container[str]) -> Iterator[tuple[str, int]]:
+    """Yield the digest of each table that is not damaged, as the log has it: its files were compared."""
+    for name, table in tables.items():
+        if name not in damaged:
+            yield name, table_digest(table)
+
+
+def _check_record(name: str, table: Table, digest: int) -> Iterator[Problem]:
+    """Compare the digest in the record of the newest commit with that of the data files."""
+    recorded = recorded_digest(table)
+    if recorded is not None and recorded != digest:
+        what = f"its data files have the digest {to_hex(digest)}, but the newest record has"
+        yield Problem(name, None, f"{what} {to_hex(recorded)}")
 
 
 def _foreign_changes(tables: Mapping[str, Table]) -> Iterator[Problem]:

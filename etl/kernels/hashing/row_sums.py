@@ -1,13 +1,13 @@
 """Sum the hashes of rows by part: equal sums mean equal rows, in any order.
 
 A row that is lost, doubled, changed or in another part changes a sum, except with a probability of 2^-64.
-Linear: 1 ns for each number and for 4 bytes of a string.
+Linear: 1 ns for each number.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
-from etl.kernels.bytes.hash64 import fold_hash, hash_bytes, mix_bits, wrapping_add
+from etl.kernels.bytes.hash64 import fold_hash, mix_bits, wrapping_add
 from etl.kernels.jit import kernel
 
 
@@ -16,15 +16,6 @@ def fold_column(hashes: NDArray[np.int64], words: NDArray[np.int64]) -> None:
     """Replace the hash of each row with the hash of the row and its value in one more column."""
     for row in range(len(words)):
         hashes[row] = fold_hash(hashes[row], words[row])
-
-
-@kernel
-def fold_bytes(
-    hashes: NDArray[np.int64], data: NDArray[np.uint8], offsets: NDArray[np.int64]
-) -> None:
-    """Do the same as ``fold_column`` for strings, which end where the next one begins."""
-    for row in range(len(hashes)):
-        hashes[row] = fold_hash(hashes[row], hash_bytes(data, offsets[row], offsets[row + 1]))
 
 
 @kernel
