@@ -11,7 +11,7 @@ from etl.loader import find_documents
 from etl.loader.batches.document_boundaries import Format
 from etl.loader.check_table import Expect
 from etl.loader.fetch.range_requests import Remote
-from etl.loader.fetch.table_index import read_index, read_tokenizers
+from etl.loader.fetch.read_index import read_index, read_tokenizers
 from etl.loader.measure_evenness import measure_evenness
 from etl.loader.one_pass import Reader
 from etl.loader.order.epoch import EpochPlan

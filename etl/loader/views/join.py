@@ -41,12 +41,12 @@ class _Rows(NamedTuple):
     groups: list[int]  # the rows of each row group
 
 
-def join(pinned: Pinned, folder: Path) -> None:
-    """Write the files of a join to a folder.
+def join(pinned: Pinned, struck: np.ndarray, folder: Path) -> None:
+    """Write the files of a join to a folder; the ``struck`` rows of the tokens, ascending, have no document.
 
     Raises LoaderError if rows of the tokens have no document, or if documents have the same address.
     """
-    if not any(_join(pinned, folder, seed) for seed in _SEEDS):
+    if not any(_join(pinned, struck, folder, seed) for seed in _SEEDS):
         what = "several documents have the same address"
         raise LoaderError(what, where=pinned.documents.url, hint=VERIFY)
 
@@ -66,21 +66,24 @@ def rows_of(index: TableIndex, pinned: Pinned, folder: Path) -> TableRows:
     return TableRows(first_rows[numbers], count, lengths, document)
 
 
-def _join(pinned: Pinned, folder: Path, seed: int) -> bool:
+def _join(pinned: Pinned, struck: np.ndarray, folder: Path, seed: int) -> bool:
     """Write the files of a join, and return whether the keys of the documents differ."""
     total = pinned.tokens.num_rows + pinned.documents.num_rows
     bits = max(total - 1, 1).bit_length() - (_PART_ROWS - 1).bit_length()
     parts = [folder / f"{number}.part" for number in range(1 << max(bits, 0))]
     lengths, groups, files = _create(folder / LENGTHS, np.int32, pinned.tokens.num_rows), [0], [0]
     for file, rows in _read(pinned.tokens, seed, ["num_tokens"]):
-        _spill(parts, "tokens", rows.keys, file.first)
+        inside = slice(*np.searchsorted(struck, (file.first, file.first + file.rows)))
+        is_live = np.ones(file.rows, bool)
+        is_live[struck[inside] - file.first] = False
+        _spill(parts, "tokens", rows.keys[is_live], file.first + np.flatnonzero(is_live))
         lengths[file.first : file.first + file.rows] = rows.lengths
         groups += rows.groups
         files.append(len(groups) - 1)
     np.save(folder / FIRST_ROWS, np.cumsum(groups, dtype=np.int64))
     np.save(folder / FIRST_GROUPS, np.array(files, np.int64))
     for file, rows in _read(pinned.documents, seed, []):
-        _spill(parts, "documents", rows.keys, file.first)
+        _spill(parts, "documents", rows.keys, np.arange(file.first, file.first + file.rows))
     document = _create(folder / DOCUMENT, np.int64, pinned.tokens.num_rows)
     unique = [_match(part, document, pinned.tokens) for part in parts]
     for array in (lengths, document):
@@ -106,10 +109,10 @@ def _read_file(groups: RowGroups, *, seed: int) -> _Rows:
     return _Rows(np.concatenate(keys), np.concatenate(lengths), counts)
 
 
-def _spill(parts: list[Path], name: str, keys: np.ndarray, first: int) -> None:
+def _spill(parts: list[Path], name: str, keys: np.ndarray, numbers: np.ndarray) -> None:
     """Append keys to the parts that they belong to, each with the number of its row."""
     rows = np.empty(len(keys), _KEYED)
-    rows["key"], rows["number"] = keys, np.arange(first, first + len(keys))
+    rows["key"], rows["number"] = keys, numbers
     part_of = (keys >> np.uint64(32)) * np.uint64(len(parts)) >> np.uint64(32)
     rows = rows[np.argsort(part_of, kind="stable")]
     bounds = np.cumsum([0, *np.bincount(part_of.astype(np.int64), minlength=len(parts))])
