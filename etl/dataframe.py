@@ -19,13 +19,14 @@ import pandas as pd
 import pyarrow as pa
 
 from etl import schemas, storage
+from etl.delta.live_rows import read_live_rows
 from etl.delta.table import Table
 from etl.errors import MismatchError, TableError
 from etl.lake.commit_info import to_commit_info
 from etl.lake.releases import open_version
 from etl.lake.table_specs import ARCHIVED_TOKENS, SPECS, TOKENS
 from etl.parquet.data_file import DataFile, DataFileWriter
-from etl.parquet.data_file_reader import fill_columns, read_columns
+from etl.parquet.data_file_reader import fill_columns
 from etl.parquet.layout import Layout
 from etl.sources import Source, Split
 from etl.sources.list_splits import list_splits, number_splits
@@ -63,7 +64,7 @@ def read_table(lake: str, name: str, version: int | str | None = None) -> dd.Dat
     table = open_version(url, version)
     data_files = table.data_files()
     partitions = [n for n in data_files.column_names if n.startswith("partition.")]
-    rows = data_files.select(["path", *partitions]).to_pylist()
+    rows = data_files.select(["path", "vector", *partitions]).to_pylist()
     if not rows:
         return dd.from_pandas(_meta(table.schema), npartitions=1)
     return dd.from_map(
@@ -144,8 +145,8 @@ def _read_split(split: Split, *, source: Source) -> pd.DataFrame:
     return to_pandas(pa.concat_tables([schemas.RAW.empty_table(), *read_split(split, source)]))
 
 
-def _read_data_file(row: Mapping[str, str], *, url: str, schema: pa.Schema) -> pd.DataFrame:
-    table = read_columns(url, row)
+def _read_data_file(row: Mapping[str, str | None], *, url: str, schema: pa.Schema) -> pd.DataFrame:
+    table = read_live_rows(url, row)
     for name, value in row.items():
         if name.startswith("partition."):
             column = pa.repeat(pa.scalar(value, pa.string()), table.num_rows)

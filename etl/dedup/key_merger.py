@@ -24,6 +24,7 @@ from distributed import Client
 from etl import schemas
 from etl.compute.dask_tasks import map_unordered, to_tokenlake_error
 from etl.dedup.key_lookup import EMPTY_KEYS
+from etl.delta.commit_history import LogicalFile
 from etl.lake.keys_table import KINDS, KeyFile, list_key_files
 from etl.lake.ledger import Describe, Ledger, Rewrite, RewrittenFile, key_of
 from etl.lake.merge_files import FileGroup, rewrite_of
@@ -85,7 +86,8 @@ def _level(rows: int) -> int:
 def _merge(client: Client, ledger: Ledger, files: Sequence[KeyFile]) -> Rewrite:
     """Write the rows of some files to new ones, which have disjoint ranges of keys."""
     paths = tuple(file.path for file in files)
-    group = FileGroup(paths=paths, units=(), rows=sum(file.rows for file in files))
+    logical = tuple(map(LogicalFile, paths))
+    group = FileGroup(files=logical, units=(), rows=sum(file.rows for file in files))
     name = ledger.key("merged", *paths)
     # Keys are hashes, so equal ranges have about equally many.
     bounds = np.linspace(-(2**63), 2**63, 2 + group.rows // _KEYS_PER_FILE).tolist()

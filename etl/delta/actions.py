@@ -21,7 +21,7 @@ VECTOR: Final = pa.struct(
         "cardinality": pa.int64(),
     }
 )
-"""The descriptor of a deletion vector: which rows of a data file are struck (``etl.delta.vectors``)."""
+"""The descriptor of a deletion vector (``etl.delta.deletion_vectors``)."""
 
 
 ADD: Final = pa.struct(

@@ -8,6 +8,7 @@ from etl import storage
 from etl.delta.actions import ADD, at_paths
 from etl.delta.checkpoint import read_actions
 from etl.delta.commit_history import LogicalFile
+from etl.delta.deletion_vectors import to_json
 from etl.delta.log_segment import (
     find_checkpoints,
     list_log_files,
@@ -16,7 +17,6 @@ from etl.delta.log_segment import (
     read_commit_files,
     version_of_commit_file,
 )
-from etl.delta.vectors import to_json
 from etl.parquet.data_file import DataFile
 
 
@@ -50,6 +50,12 @@ def read_added_files(url: str, files: Collection[LogicalFile]) -> list[DataFile]
             for add in at_paths(batch, {file.path for file in remaining}):
                 take(add)
     return found
+
+
+def is_stored(url: str, file: DataFile) -> bool:
+    """Return whether a data file of a table exists, and the file with its deletion vector."""
+    paths = LogicalFile(file.path, file.vector).stored_paths
+    return all(storage.file_size(storage.join(url, path)) is not None for path in paths)
 
 
 def data_file(add: Mapping[str, Any]) -> DataFile:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from etl.delta.deletion_vectors import path_of, to_json
 from etl.delta.log_segment import (
     LogSegment,
     last_action,
@@ -15,7 +16,6 @@ from etl.delta.log_segment import (
     read_log_segment,
     version_of_commit_file,
 )
-from etl.delta.vectors import path_of, to_json
 from etl.errors import TableError
 
 

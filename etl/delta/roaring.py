@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from etl.parquet.data_file_reader import Positions
+
 _MAGIC = 1681511377
 _COOKIE = 12346  # no container is a list of runs
 _COOKIE_OF_RUNS = 12347
@@ -23,7 +25,6 @@ _MAX_ARRAY = 4096  # values in a container that is an array
 _BITS_BYTES = 8192
 _MIN_OFFSETS = 4  # from so many containers on, bitmaps with runs have offsets
 
-Positions = npt.NDArray[np.int64]
 _Shorts = npt.NDArray[np.uint16]
 
 

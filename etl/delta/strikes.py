@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 
 from etl import storage
-from etl.delta.roaring import Positions
-from etl.delta.vectors import write_vectors
+from etl.delta.deletion_vectors import write_vectors
 from etl.errors import TableError
 from etl.parquet.data_file import DataFile
+from etl.parquet.data_file_reader import Positions
 
 
 def strike_rows(

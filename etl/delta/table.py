@@ -70,6 +70,8 @@ class Table:
         self._protocol = protocol
         self._state = state
         self._lost = lost
+        self.name: str | None = metadata.get("name")  # None if another program created the table
+        self.is_remains = lost is not None  # so the next commit states what the table holds
         self.checkpoint_error: TokenlakeError | None = None
         held = {} if state is None else state.entries
         self.held_entries = {name: held[name] for name in head.entries if name in held}
@@ -143,16 +145,6 @@ class Table:
     def schema(self) -> pa.Schema:
         """The table's Arrow schema."""
         return pa.schema(deltalake.Schema.from_json(self._metadata["schemaString"]).to_arrow())
-
-    @property
-    def name(self) -> str | None:
-        """The name that the table was created with; None if another program created it."""
-        return self._metadata.get("name")
-
-    @property
-    def is_remains(self) -> bool:
-        """Whether the log has lost entries, so that the next commit states what the table holds."""
-        return self._lost is not None
 
     @property
     def _snapshot(self) -> Snapshot:

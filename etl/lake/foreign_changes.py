@@ -4,14 +4,19 @@ A commit without our record that adds or removes data files is foreign, whether 
 them: our keys cannot name the rows of its files.
 """
 
+import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from operator import attrgetter
+from typing import Final
 
 from etl.delta.commit_history import Commit, LogicalFile
 from etl.delta.table import Table
 from etl.errors import MismatchError
 from etl.lake.commit_info import is_ours
+
+HASHES: Final = 1 << 63
+"""The number of hashes of sets of files: Delta's versions are signed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +86,19 @@ def find_foreign_changes(table: Table) -> ForeignChanges:
 def live_files(table: Table) -> set[LogicalFile]:
     """Return the live data files of a table with their deletion vectors."""
     return {LogicalFile(f["path"], f["vector"]) for f in table.files("path", "vector", by=())}
+
+
+def hash_live(table: Table) -> int:
+    """Return the hash of the live data files of a table."""
+    files = table.files("path", "vector", by=())
+    return hash_files((file["path"], file["vector"]) for file in files)
+
+
+def hash_files(files: Iterable[tuple[str, str | None]]) -> int:
+    """Return a hash of a set of paths with deletion vectors: a sum, from which files can be subtracted."""
+    names = (path if vector is None else f"{path}\0{vector}" for path, vector in files)
+    hashes = (hashlib.blake2b(name.encode(), digest_size=8).digest() for name in names)
+    return sum(int.from_bytes(each) for each in hashes) % HASHES
 
 
 def _replaces_all(commit: Commit) -> bool:

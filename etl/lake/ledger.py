@@ -31,7 +31,6 @@ that only Tokenlake has changed data; a commit succeeds only on the state that w
 and why they keep overlapping runs from harm, are in docs/explanation/exactly-once.md.
 """
 
-import hashlib
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -41,15 +40,19 @@ import pyarrow as pa
 
 from etl import schemas
 from etl.delta.commit import check_written
+from etl.delta.commit_history import LogicalFile
 from etl.delta.set_transactions import SetTransactions
 from etl.delta.table import Table
 from etl.errors import ConflictError, MismatchError
 from etl.lake.commit_info import find_record, read_record, to_commit_info
 from etl.lake.copied_inputs import tell_copies
 from etl.lake.foreign_changes import (
+    HASHES,
     ForeignChanges,
     find_foreign_changes,
     foreign_commits,
+    hash_files,
+    hash_live,
     live_files,
 )
 from etl.lake.input_log import InputLog, digest, int63
@@ -59,7 +62,6 @@ from etl.parquet.data_file import DataFile
 from etl.parquet.layout import Layout
 
 _MAX_ATTEMPTS = 50  # each failure means that another writer's commit succeeded
-_HASHES = 1 << 63  # of a set of files; Delta's versions are signed
 
 _Committed = TypeVar("_Committed")
 
@@ -75,9 +77,9 @@ class RewrittenFile:
 
 @dataclass(frozen=True)
 class Rewrite:
-    """A replacement of data files by others with the same rows."""
+    """A replacement of data files by others with the same live rows."""
 
-    remove: Sequence[str]
+    remove: Sequence[LogicalFile]
     parts: Sequence[RewrittenFile]
 
 
@@ -154,7 +156,7 @@ class Ledger:
         self.table, self._transactions = table, table.transactions()
         self.generation, self.lake_epoch = _epoch(self._transactions)
         if table.is_remains:
-            self._transactions.update({"live_files": _hash_live(table)})
+            self._transactions.update({"live_files": hash_live(table)})
 
     @property
     def is_other_recipe(self) -> bool:
@@ -209,7 +211,7 @@ class Ledger:
         """
         if self.table is None:
             return None
-        if _hash_live(self.table) == (self._transactions.get("live_files") or 0):
+        if hash_live(self.table) == (self._transactions.get("live_files") or 0):
             return None
         return find_foreign_changes(self.table)
 
@@ -314,7 +316,7 @@ class Ledger:
         if drop.is_undo and self.table is not None:
             kept = {f.path: f.vector for f in live_files(self.table) if f.path not in drop.paths}
             kept |= {file.path: file.vector for entry in drop.add for file in entry.data_files}
-            transactions["live_files"] = _hash_files(kept.items())
+            transactions["live_files"] = hash_files(kept.items())
         # 0 is not the fingerprint of any recipe, and the sum of no files.
         if drop.is_void:
             transactions |= {"recipe": 0, "live_files": 0}
@@ -337,13 +339,13 @@ class Ledger:
     def rewrite(self, rewrites: Sequence[Rewrite], describe: Describe) -> list[Rewrite]:
         """Commit rewrites in one step, and return those that were committed.
 
-        A rewrite of a file that is no longer live is skipped, since another commit came first; its new
-        files remain orphans. Raises as ``commit`` does.
+        A rewrite of a file that is no longer live, or of which other rows are struck, is skipped, since
+        another commit came first; its new files remain orphans. Raises as ``commit`` does.
         """
 
         def commit_rest() -> list[Rewrite]:
             assert self.table is not None
-            live = {file["path"] for file in self.table.files("path")}
+            live = live_files(self.table)
             todo = [rewrite for rewrite in rewrites if live.issuperset(rewrite.remove)]
             if not todo:
                 return []
@@ -357,7 +359,7 @@ class Ledger:
                 data_files,
                 transactions,
                 describe([LedgerEntry("", data_files)], self.generation),
-                remove=[path for rewrite in todo for path in rewrite.remove],
+                remove=[file.path for rewrite in todo for file in rewrite.remove],
                 data_change=False,
             )
             return todo
@@ -380,9 +382,9 @@ class Ledger:
             live = self._transactions.get("live_files") or 0
             # A sum of hashes follows each commit in time proportional to the commit, and shows later
             # whether other programs have added or removed files (``foreign_changes``).
-            live += _hash_files((file.path, file.vector) for file in add)
-            live -= _hash_files(self.table.vectors(remove).items())
-            transactions = {**transactions, "live_files": live % _HASHES}
+            live += hash_files((file.path, file.vector) for file in add)
+            live -= hash_files(self.table.vectors(remove).items())
+            transactions = {**transactions, "live_files": live % HASHES}
         self.table = self.table.commit(
             add,
             remove=remove,
@@ -424,18 +426,6 @@ def open_ledger(table: Table) -> Ledger:
 def _epoch(transactions: SetTransactions) -> tuple[int, int]:
     """Return the generation and the epoch of a table."""
     return transactions.get("generation") or 1, transactions.get("epoch") or 0
-
-
-def _hash_live(table: Table) -> int:
-    files = table.files("path", "vector", by=())
-    return _hash_files((file["path"], file["vector"]) for file in files)
-
-
-def _hash_files(files: Iterable[tuple[str, str | None]]) -> int:
-    """Return a hash of a set of paths with deletion vectors: a sum, from which files can be subtracted."""
-    names = (path if vector is None else f"{path}\0{vector}" for path, vector in files)
-    hashes = (hashlib.blake2b(name.encode(), digest_size=8).digest() for name in names)
-    return sum(int.from_bytes(each) for each in hashes) % _HASHES
 
 
 def key_of(path: str) -> str:

@@ -9,20 +9,22 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
+from etl.delta.commit_history import LogicalFile
+from etl.delta.live_rows import read_live_row_groups
 from etl.errors import TableError
 from etl.lake.ledger import Ledger, Rewrite, RewrittenFile
 from etl.lake.table_specs import ARCHIVED_TOKENS, TOKENS
 from etl.parquet.data_file import DataFile, DataFileWriter
-from etl.parquet.data_file_reader import fill_columns, open_data_file, read_row_groups
+from etl.parquet.data_file_reader import fill_columns, open_data_file
 from etl.parquet.layout import Layout
 from etl.parquet.page_marks import find_marks
 
 
 @dataclass(frozen=True, kw_only=True)
 class FileGroup:
-    """Data files of one partition to merge, in row order, and the units in them."""
+    """Data files of one partition to merge, in row order, their live rows, and the units in them."""
 
-    paths: tuple[str, ...]
+    files: tuple[LogicalFile, ...]
     units: tuple[str, ...]
     rows: int
     partition: Mapping[str, str] = field(default_factory=dict)
@@ -34,15 +36,15 @@ def merge_files(ledger: Ledger, group: FileGroup, layout: Layout) -> Rewrite:
     Holds one row group in memory, or all rows if the layout has ascending columns, which they are then
     sorted by. Raises TableError if the number of rows differs from the log.
     """
-    key = ledger.key("merged", *group.paths)
+    key = ledger.key("merged", *(file.path for file in group.files))
     tables: Iterable[pa.Table] = (
-        table for path in group.paths for table in _read_row_groups(ledger, path)
+        table for file in group.files for table in _read_row_groups(ledger, file)
     )
     if layout.ascending:
         order = [(name, "ascending") for name in layout.ascending]
         tables = [pa.concat_tables(tables).sort_by(order)]
     if layout is TOKENS.layout:
-        layout = _tokens_layout(ledger, group.paths[0])
+        layout = _tokens_layout(ledger, group.files[0].path)
     data_files = _write_files(ledger, tables, layout, key, group.partition)
     return rewrite_of(ledger, group, RewrittenFile(key, data_files, group.units))
 
@@ -52,11 +54,11 @@ def rewrite_of(ledger: Ledger, group: FileGroup, merged: RewrittenFile) -> Rewri
     written = sum(file.rows for file in merged.data_files)
     if written != group.rows:
         raise TableError(
-            f"{len(group.paths)} data files have {written} rows, but the log says {group.rows}",
+            f"{len(group.files)} data files have {written} rows, but the log says {group.rows}",
             where=ledger.url,
             hint="run `etl verify LAKE`",
         )
-    return Rewrite(group.paths, [merged])
+    return Rewrite(group.files, [merged])
 
 
 def _tokens_layout(ledger: Ledger, path: str) -> Layout:
@@ -66,11 +68,11 @@ def _tokens_layout(ledger: Ledger, path: str) -> Layout:
     return TOKENS.layout if has_marks else ARCHIVED_TOKENS
 
 
-def _read_row_groups(ledger: Ledger, path: str) -> Iterator[pa.Table]:
-    """Yield the row groups of a data file; raise TableError rather than copy damaged ones."""
+def _read_row_groups(ledger: Ledger, file: LogicalFile) -> Iterator[pa.Table]:
+    """Yield the live rows of each row group; raise TableError rather than copy damaged ones."""
     assert ledger.table is not None
     fields = list(ledger.table.schema)
-    for rows in read_row_groups(ledger.url, path):
+    for rows in read_live_row_groups(ledger.url, file._asdict()):
         own = [f for f in fields if f.nullable or f.name in rows.column_names]
         yield fill_columns(rows, pa.schema(own))
 

@@ -21,6 +21,7 @@ import polars as pl
 import pyarrow as pa
 
 from etl import schemas, storage
+from etl.delta.live_rows import read_live_rows
 from etl.delta.table import Table
 from etl.errors import ConflictError, LoaderError, TokenlakeError
 from etl.lake.commit_info import read_record
@@ -37,7 +38,6 @@ from etl.loader.mixture import TokenMixture
 from etl.loader.ranks import Shard
 from etl.loader.replay import open_saved
 from etl.parquet.data_file import DataFileWriter
-from etl.parquet.data_file_reader import read_columns
 from etl.parquet.parquet_file import open_parquet, read_footer
 
 FINGERPRINT: Final = "00" * 32
@@ -273,14 +273,14 @@ class _Target:
         # time.
         bounds = [rows[name] for name in ("epoch", "sample")]
         for file in table.files(
-            "path", *(f"{m}.{n}" for m in ("min", "max") for n in ("epoch", "sample"))
+            "vector", *(f"{m}.{n}" for m in ("min", "max") for n in ("epoch", "sample"))
         ):
             ranges = zip(("epoch", "sample"), bounds, strict=True)
             if rows.is_empty() or any(
                 file[f"min.{n}"] > b.max() or file[f"max.{n}"] < b.min() for n, b in ranges
             ):
                 continue
-            present = pl.DataFrame(read_columns(table.url, file, _SAMPLE)).unique()
+            present = pl.DataFrame(read_live_rows(table.url, file, _SAMPLE)).unique()
             rows = rows.join(present, on=_SAMPLE, how="anti")
         return rows
 

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Final
 
 from etl import schemas, storage
+from etl.delta.commit_history import LogicalFile
 from etl.delta.table import Table
 from etl.errors import TableError
 from etl.lake.jobs import Job, JobIdentity, hold_job
@@ -87,7 +88,7 @@ class _Block:
     address: tuple[str, int]  # source and row; for ``keys`` the kind and the least key
     size: int
     rows: int
-    paths: tuple[str, ...]
+    files: tuple[LogicalFile, ...]
     units: tuple[str, ...]
 
 
@@ -96,7 +97,7 @@ def _group_files(lake: str, spec: TableSpec, ledger: Ledger, target_bytes: int) 
     assert ledger.table is not None
     if spec.compact_by == "key":
         return _group_by_key(ledger.table, min(target_bytes, _KEYS_BYTES))
-    files = ledger.table.data_files(("size", "rows", "min.source", "min.row")).to_pylist()
+    files = ledger.table.data_files(("vector", "size", "rows", "min.source", "min.row")).to_pylist()
     if spec.compact_by == "unit":
         blocks = _blocks_of_units(lake, ledger, files)
     else:
@@ -123,7 +124,7 @@ def _block(files: list[Mapping[str, Any]], units: list[str]) -> _Block:
         address=(files[0]["min.source"], files[0]["min.row"]),
         size=sum(file["size"] for file in files),
         rows=sum(file["rows"] for file in files),
-        paths=tuple(file["path"] for file in files),
+        files=tuple(LogicalFile(file["path"], file["vector"]) for file in files),
         units=tuple(units),
     )
 
@@ -131,10 +132,16 @@ def _block(files: list[Mapping[str, Any]], units: list[str]) -> _Block:
 def _group_by_key(keys: Table, target_bytes: int) -> list[FileGroup]:
     """Group the files of ``keys`` by kind, with neighbouring least keys."""
     groups: list[FileGroup] = []
-    files = keys.data_files(("size", "rows", "partition.kind", "min.key")).to_pylist()
+    files = keys.data_files(("vector", "size", "rows", "partition.kind", "min.key")).to_pylist()
     for kind in sorted({file["partition.kind"] for file in files}):
         blocks = [
-            _Block((kind, file["min.key"]), file["size"], file["rows"], (file["path"],), ())
+            _Block(
+                (kind, file["min.key"]),
+                file["size"],
+                file["rows"],
+                (LogicalFile(file["path"], file["vector"]),),
+                (),
+            )
             for file in files
             if file["partition.kind"] == kind
         ]
@@ -148,10 +155,10 @@ def _merge_neighbours(blocks: Iterable[_Block], target_bytes: int) -> Iterator[F
     pending: list[_Block] = []
     for block in [*sorted(blocks, key=lambda block: block.address), None]:
         if block is None or sum(b.size for b in pending) + block.size > target_bytes:
-            paths = tuple(path for b in pending for path in b.paths)
-            if len(paths) > 1 and sum(b.size for b in pending) <= target_bytes:
+            files = tuple(file for b in pending for file in b.files)
+            if len(files) > 1 and sum(b.size for b in pending) <= target_bytes:
                 yield FileGroup(
-                    paths=paths,
+                    files=files,
                     units=tuple(unit for b in pending for unit in b.units),
                     rows=sum(b.rows for b in pending),
                 )

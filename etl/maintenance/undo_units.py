@@ -23,8 +23,8 @@ import pyarrow.compute as pc
 
 from etl import schemas, storage
 from etl.audit.verify.verify import Problem
-from etl.delta.added_files import read_added_files
-from etl.delta.commit_history import LogicalFile
+from etl.delta.added_files import is_stored, read_added_files
+from etl.delta.live_rows import read_live_rows
 from etl.delta.table import Table
 from etl.errors import TableError
 from etl.lake import releases
@@ -38,7 +38,6 @@ from etl.lake.table_specs import DUPLICATES, SPECS, open_tables
 from etl.lake.table_versions import live_inputs, read_versions
 from etl.lake.work_units import WorkUnit, kept_units
 from etl.parquet.data_file import DataFile, DataFileWriter
-from etl.parquet.data_file_reader import read_columns
 
 _THREADS = 16  # they wait for storage
 _NOT_REPAIRABLE = "`etl run RECIPE --rebuild` makes the tables again"
@@ -105,16 +104,11 @@ class _TableUndo:
 
         A vacuum has deleted them, or the files with their deletion vectors.
         """
-
-        def is_missing(file: DataFile) -> bool:
-            paths = LogicalFile(file.path, file.vector).stored_paths
-            return any(
-                storage.file_size(storage.join(self.table.url, path)) is None for path in paths
-            )
-
         with ThreadPoolExecutor(_THREADS) as pool:
-            missing = pool.map(is_missing, self.removed.values())
-            yield from (path for path, gone in zip(self.removed, missing, strict=True) if gone)
+            stored = pool.map(partial(is_stored, self.table.url), self.removed.values())
+            yield from (
+                path for path, is_there in zip(self.removed, stored, strict=True) if not is_there
+            )
 
 
 class Undo:
@@ -270,7 +264,7 @@ class Undo:
         for file in undo.files():
             if file["path"] in undo.remove or not _may_hold(file, units):
                 continue
-            rows = read_columns(undo.table.url, file, undo.table.schema)
+            rows = read_live_rows(undo.table.url, file, undo.table.schema)
             remaining = rows.filter(pc.invert(pc.is_in(rows["file"], paths)))
             if remaining.num_rows < rows.num_rows:
                 key = undo.ledger.key("repair", file["path"])

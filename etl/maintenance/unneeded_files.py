@@ -15,7 +15,7 @@ import numpy as np
 
 from etl import storage
 from etl.compact_collections import DigestSet, SpilledList, digest, index_of
-from etl.delta import log_segment, vectors
+from etl.delta import deletion_vectors, log_segment
 from etl.delta.commit_history import LogicalFile
 from etl.delta.table import Table
 from etl.lake import leases, releases, scratch
@@ -146,8 +146,8 @@ def _list_data_files(url: str) -> Iterator[storage.FileInfo]:
         is_ours = _is_ours(name, file.uri.removeprefix(f"{url}/"))
         if is_ours and not is_table(file.uri.rpartition("/")[0]):
             yield file
-    for file in storage.walk_files(storage.join(url, vectors.FOLDER)):  # a hidden folder
-        if vectors.is_vector_file(file.uri.removeprefix(f"{url}/")):
+    for file in storage.walk_files(storage.join(url, deletion_vectors.FOLDER)):  # a hidden folder
+        if deletion_vectors.is_vector_file(file.uri.removeprefix(f"{url}/")):
             yield file
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from etl import storage
-from etl.delta import vacuum_records, vectors
+from etl.delta import deletion_vectors, vacuum_records
 from etl.delta.commit_history import LogicalFile
 from etl.delta.log_segment import ranges
 from etl.delta.table import Table
@@ -30,7 +30,7 @@ def find_vacuumed_versions(table: Table) -> list[tuple[int, int]]:
 
     Cost: one listing of the table, and one pass over its log.
     """
-    folders = (table.url, storage.join(table.url, vectors.FOLDER))
+    folders = (table.url, storage.join(table.url, deletion_vectors.FOLDER))
     stored = {file.uri for folder in folders for file in storage.walk_files(folder)}
     needed = {path for file in live_files(table) for path in file.stored_paths}
     return ranges(_versions(table, stored, needed))

@@ -1,14 +1,16 @@
 """Open the data files of a table; the checksums of all pages that are read are verified.
 
-Rows of a table are read through ``open_data_file`` and the functions that call it. Only the loader, which
+Rows of a table are read through ``etl.delta.live_rows``, which leaves out struck ones. Only the loader, which
 reads ranges of remote files, opens them otherwise.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from etl import storage
@@ -21,22 +23,32 @@ FileEntry: TypeAlias = str | Mapping[str, Any]
 Columns: TypeAlias = Sequence[str] | pa.Schema | None
 """The columns to read, by default all. A file may lack columns of a schema: see ``fill_columns``."""
 
+Positions: TypeAlias = npt.NDArray[np.int64]
+"""Positions of rows in a data file; the first row has position 0."""
+
 _BUFFER_BYTES = 1 << 20
+
+_Rows = TypeVar("_Rows", pa.Table, pa.RecordBatch)
 
 
 @contextmanager
 def open_data_file(
-    table: str, file: FileEntry, columns: Columns = None, *, at_once: bool = False
+    table: str,
+    file: FileEntry,
+    columns: Columns = None,
+    *,
+    at_once: bool = False,
+    struck: Positions | None = None,
 ) -> Iterator["DataFileReader"]:
     """Open a data file of the table at a URL, to read some columns of its rows.
 
-    A stored column is read a part at a time, or ``at_once``, which takes fewer requests. Raises StorageError
-    if the file is not readable. Raises TableError, also while it is read, if it is damaged or does not have a
-    column.
+    A stored column is read a part at a time, or ``at_once``, which takes fewer requests. ``struck`` has the
+    positions in the file of rows to leave out, ascending. Raises StorageError if the file is not readable.
+    Raises TableError, also while it is read, if it is damaged or does not have a column.
     """
     uri = storage.join(table, file if isinstance(file, str) else file["path"])
     with storage.open_input(uri) as source:
-        yield DataFileReader(source, uri, columns, at_once=at_once)
+        yield DataFileReader(source, uri, columns, at_once=at_once, struck=struck)
 
 
 def read_columns(table: str, file: FileEntry, columns: Columns = None) -> pa.Table:
@@ -53,10 +65,20 @@ def read_row_groups(table: str, file: FileEntry, columns: Columns = None) -> Ite
 
 
 class DataFileReader:
-    """The rows of an open data file."""
+    """The rows of an open data file; the footer and the bounds include rows to leave out."""
 
-    def __init__(self, source: pa.NativeFile, uri: str, columns: Columns, *, at_once: bool) -> None:
+    def __init__(
+        self,
+        source: pa.NativeFile,
+        uri: str,
+        columns: Columns,
+        *,
+        at_once: bool,
+        struck: Positions | None = None,
+    ) -> None:
+        """Read the footer; the arguments are as in ``open_data_file``."""
         self._uri = uri
+        self._struck = struck if struck is not None and len(struck) else None
         with self._naming_file():
             buffer_bytes = 0 if at_once else _BUFFER_BYTES
             self._file = open_parquet(source, pre_buffer=at_once, buffer_size=buffer_bytes)
@@ -76,23 +98,30 @@ class DataFileReader:
     def read(self) -> pa.Table:
         """Return the rows of the file."""
         with self._naming_file():
-            return self._fill(self._file.read(self._columns, use_threads=False))
+            return self._fill(self._live(self._file.read(self._columns, use_threads=False), 0))
 
     def row_group(self, number: int, columns: Sequence[str] | None = None) -> pa.Table:
         """Return the rows of a row group; ``columns`` replaces the columns of the reader."""
         names = self._columns if columns is None else columns
         with self._naming_file():
             rows = self._file.read_row_group(number, names, use_threads=False)
+            rows = self._live(rows, self._first_row(number))
             return self._fill(rows) if columns is None else rows
 
     def batches(self, max_rows: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the file in batches of at most so many."""
         batches = self._file.iter_batches(max_rows, columns=self._columns, use_threads=False)
+        first = 0
         while True:
             with self._naming_file():
                 batch = next(batches, None)
             if batch is None:
                 return
+            num_rows = batch.num_rows
+            batch = self._live(batch, first)
+            first += num_rows
+            if not batch.num_rows:
+                continue
             if self._schema is None or batch.schema.equals(self._schema):
                 yield batch
             else:
@@ -115,6 +144,26 @@ class DataFileReader:
     def _numbers(self) -> dict[str, int]:
         first = self.footer.row_group(0)
         return {first.column(i).path_in_schema: i for i in range(first.num_columns)}
+
+    def _first_row(self, group: int) -> int:
+        """Return the position in the file of the first row of a row group."""
+        if self._struck is None:
+            return 0  # nothing depends on it
+        return sum(self.footer.row_group(i).num_rows for i in range(group))
+
+    def _live(self, rows: _Rows, first: int) -> _Rows:
+        """Return rows that are consecutive in the file, from a position on, without the struck ones."""
+        if self._struck is None:
+            return rows
+        low, high = np.searchsorted(self._struck, [first, first + rows.num_rows])
+        if low == high:
+            return rows
+        is_live = np.ones(rows.num_rows, np.bool_)
+        is_live[self._struck[low:high] - first] = False
+        bits = pa.py_buffer(
+            np.packbits(is_live, bitorder="little")
+        )  # pa.array() would import pandas
+        return rows.filter(pa.Array.from_buffers(pa.bool_(), rows.num_rows, [None, bits]))
 
     def _fill(self, rows: pa.Table) -> pa.Table:
         return rows if self._schema is None else fill_columns(rows, self._schema)

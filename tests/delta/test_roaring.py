@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from etl.delta import roaring
+from etl.parquet.data_file_reader import Positions
 
 DENSE = st.builds(
     lambda start, length, step: set(range(start, start + length * step, step)),
@@ -23,7 +24,7 @@ SETS = st.builds(
 )
 
 
-def of(positions: set[int]) -> roaring.Positions:
+def of(positions: set[int]) -> Positions:
     return np.array(sorted(positions), np.int64)
 
 

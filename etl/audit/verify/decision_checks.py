@@ -7,15 +7,16 @@ duplicates and their keepers.
 """
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from etl.audit.verify.file_checks import Problem
+from etl.delta.live_rows import read_live_rows
 from etl.delta.table import Table
-from etl.parquet.data_file_reader import read_columns
 from etl.plural import many
 from etl.stages.dedup_base import DedupStage, find_dedup_stage
 from etl.stages.dedup_minhash import DedupMinhash
@@ -89,16 +90,14 @@ def _read_rows(documents: Table, addresses: pl.DataFrame, column: str) -> pl.Dat
     """Return the addresses of kept documents with a column, reading the data files that hold any."""
     schema = {"source": pl.String, "row": pl.Int64, column: pl.Binary}
     rows = {str(key): part["row"] for (key,), part in addresses.group_by("source")}
-    files = documents.files("path", "min.source", "partition.verdict")
+    files = documents.files("vector", "min.source", "partition.verdict")
     wanted = (
-        (file["path"], file["min.source"])
-        for file in files
-        if file["partition.verdict"] == "kept" and file["min.source"] in rows
+        file for file in files if file["partition.verdict"] == "kept" and file["min.source"] in rows
     )
 
-    def read(file: tuple[str, str]) -> pl.DataFrame:
-        path, source = file
-        table = read_columns(documents.url, path, ["row", column])
+    def read(file: Mapping[str, Any]) -> pl.DataFrame:
+        source = file["min.source"]
+        table = read_live_rows(documents.url, file, ["row", column])
         frame = pl.DataFrame(pl.from_arrow(table)).filter(
             pl.col("row").is_in(rows[source].implode())
         )

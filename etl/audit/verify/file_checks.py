@@ -1,12 +1,13 @@
-"""Check each data file of a table against the log: presence, size, rows, schema and values.
+"""Check each data file of a table against the log: presence, size, rows, schema, values, deletion vector.
 
 Every page of every column is decoded after its checksum is verified, and the statistics in the footer are
-compared with the values. ``quick`` reads the footers only.
+compared with the values. ``quick`` reads the footers and the deletion vectors only.
 """
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from itertools import islice
 from typing import Any
 
@@ -15,8 +16,9 @@ import pyarrow.compute as pc
 
 from etl import storage
 from etl.audit.value_counts import iterate_rows
+from etl.delta import deletion_vectors
 from etl.delta.table import Table
-from etl.errors import error_line
+from etl.errors import TokenlakeError, error_line
 from etl.html.card import Card, Shown
 from etl.html.grid import make_grid
 from etl.parquet.parquet_file import FileMetaData, ParquetFile, RowGroupMetaData, open_parquet
@@ -69,24 +71,35 @@ def check_files(
 ) -> list[Problem]:
     """Check each data file of a table's version, except those in ``known``; return the problems.
 
-    Token ids must be less than ``vocab_size``.
+    ``known`` has the names that ``logical_name`` gives. Token ids must be less than ``vocab_size``.
     """
     name = table.url.rsplit("/", 1)[-1]
     schema = table.schema
+    find_vector_problem = cache(
+        partial(deletion_vectors.find_problem, table.url)
+    )  # a file has many vectors
 
     def check(entry: Mapping[str, Any]) -> list[Problem]:
         file = _DataFile(table.url, entry, schema)
-        problems = file.problems(quick=quick, vocab_size=vocab_size)
+        problems = [
+            *file.problems(quick=quick, vocab_size=vocab_size),
+            *file.vector_problems(find_vector_problem),
+        ]
         return [Problem(name, entry["path"], what) for what in problems]
 
     every = (file for batch in table.file_batches() for file in iterate_rows(batch))
-    files = (file for file in every if file["path"] not in known)
+    files = (file for file in every if logical_name(file) not in known)
     problems: list[Problem] = []
     with ThreadPoolExecutor(_THREADS) as pool:
         while batch := list(islice(files, _FILES_PER_BATCH)):
             for found in pool.map(check, batch):
                 problems += found
     return problems
+
+
+def logical_name(file: Mapping[str, Any]) -> str:
+    """Return a name of a data file in the list of a table: another one with another deletion vector."""
+    return f"{file['path']}\0{file['vector'] or ''}"
 
 
 @dataclass(frozen=True)
@@ -116,10 +129,24 @@ class _DataFile:
         except Exception as error:  # noqa: BLE001 - a damaged footer can raise anything
             yield f"the file cannot be read: {error_line(error)}"
 
+    def vector_problems(self, find_problem: Callable[[str], str | None]) -> Iterator[str]:
+        """Yield the problems of the deletion vector; ``find_problem`` checks a file of vectors as a whole."""
+        if self.entry["vector"] is None:
+            return
+        try:
+            deletion_vectors.read_struck(self.url, self.entry)
+            path = deletion_vectors.path_of(self.entry["vector"])
+            what = None if path is None else find_problem(path)
+        except TokenlakeError as error:
+            yield error.what
+        else:
+            if what is not None:
+                yield f"the file {path} of its deletion vector {what}"
+
     def _footer(self, file: ParquetFile) -> Iterator[str]:
-        rows = file.metadata.num_rows
-        if rows != self.entry["rows"]:
-            yield f"the file has {rows} rows, but the log records {self.entry['rows']}"
+        rows, recorded = file.metadata.num_rows, self.entry["physical_rows"]
+        if rows != recorded:
+            yield f"the file has {rows} rows, but the log records {recorded}"
         names = file.schema_arrow.names
         stored = [
             field

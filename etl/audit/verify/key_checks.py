@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import polars as pl
 
 from etl.audit.verify.file_checks import Problem
+from etl.delta.live_rows import read_live_rows
 from etl.delta.table import Table
 from etl.lake.keys_table import KeysTable, file_id
 from etl.lake.work_units import kept_units
-from etl.parquet.data_file_reader import read_columns
 from etl.plural import many
 
 
@@ -30,7 +30,7 @@ def check_keys(documents: Table, duplicates: pl.DataFrame, keys: KeysTable) -> I
     exact: Counter[str] = Counter()  # keys of texts, by unit
     for data_file in table.data_files().to_pylist():
         path = str(data_file["path"])
-        rows = read_columns(table.url, path, ["key", "file"])
+        rows = read_live_rows(table.url, data_file, ["key", "file"])
         values = pl.Series(rows["key"]).to_numpy()
         if (values[1:] < values[:-1]).any():
             yield Problem("keys", path, "its keys are not sorted")

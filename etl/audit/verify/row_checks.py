@@ -5,7 +5,7 @@ of one input file, and a few hundred bytes per duplicate in the lake.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +15,7 @@ import polars as pl
 
 from etl import schemas
 from etl.audit.verify.file_checks import Problem
+from etl.delta.live_rows import read_live_rows
 from etl.delta.table import Table
 from etl.parquet.data_file_reader import read_columns
 from etl.plural import many
@@ -84,7 +85,7 @@ def read_duplicates(table: Table | None) -> pl.DataFrame:
             if name not in known and name != "stored_in"
         ]
         for file in table.data_files().to_pylist():
-            frame = pl.DataFrame(pl.from_arrow(read_columns(table.url, file, columns)))
+            frame = pl.DataFrame(pl.from_arrow(read_live_rows(table.url, file, columns)))
             frame = frame.with_columns(*missing, stored_in=pl.lit(file["path"]))
             parts.append(frame.select(list(_DUPLICATES)))
     return pl.concat(parts)
@@ -126,7 +127,7 @@ def _groups(documents: Table, tokens: Table | None) -> list[_Group]:
 def _documents(table: Table, group: _Group) -> pl.DataFrame:
     """Return the address and data file of each document in a group, and whether it is kept."""
     frames = [pl.DataFrame(schema={**_FRAME, "kept": pl.Boolean})]
-    parts = _addresses(table.url, [row["path"] for row in group.documents], [])
+    parts = _addresses(table.url, group.documents)
     for row, frame in zip(group.documents, parts, strict=True):
         frames.append(frame.with_columns(kept=pl.lit(row["partition.verdict"] == "kept")))
     return pl.concat(frames)
@@ -157,18 +158,16 @@ def _check_duplicates(
 def _check_tokens(
     table: Table, group: _Group, kept: pl.DataFrame, duplicates: pl.DataFrame
 ) -> Iterator[Problem]:
-    frames = [pl.DataFrame(schema=_FRAME)]
-    paths = [row["path"] for row in group.tokens]
-    parts = _addresses(table.url, paths, ["num_tokens", "token_end"])
-    for row, frame in zip(group.tokens, parts, strict=True):
-        ends = np.cumsum(frame["num_tokens"].to_numpy(), dtype=np.int64)
-        if not np.array_equal(ends, frame["token_end"].to_numpy()):
+    for row in group.tokens:
+        # Struck rows count, too: a file keeps the totals that it was written with.
+        stored = read_columns(table.url, row["path"], ["num_tokens", "token_end"])
+        ends = np.cumsum(stored["num_tokens"].to_numpy(), dtype=np.int64)
+        if not np.array_equal(ends, stored["token_end"].to_numpy()):
             yield Problem("tokens", row["path"], "token_end is not the running total of num_tokens")
         elif ends.size and row.get("max.token_end") not in (None, int(ends[-1])):
             what = f"the file has {ends[-1]} tokens, but the log records {row['max.token_end']}"
             yield Problem("tokens", row["path"], what)
-        frames.append(frame.select(list(_FRAME)))
-    tokens = pl.concat(frames)
+    tokens = pl.concat([pl.DataFrame(schema=_FRAME), *_addresses(table.url, group.tokens)])
     yield from _repeated("tokens", tokens)
     yield from _missing("tokens", tokens, kept, "whose document is not kept")
     both = tokens.join(duplicates, on=_ADDRESS, how="semi")
@@ -194,13 +193,12 @@ def _by_file(table: str, rows: pl.DataFrame, what: str) -> Iterator[Problem]:
         yield Problem(table, str(file), f"{many(part.height, 'row')} {what} ({where})")
 
 
-def _addresses(url: str, paths: Sequence[str], columns: Sequence[str]) -> list[pl.DataFrame]:
-    """Return the addresses and further columns of data files, which are read in parallel."""
-    names = [*_ADDRESS, *columns]
+def _addresses(url: str, files: Sequence[Mapping[str, Any]]) -> list[pl.DataFrame]:
+    """Return the addresses of the rows of data files, which are read in parallel."""
 
-    def read(path: str) -> pl.DataFrame:
-        frame = pl.DataFrame(pl.from_arrow(read_columns(url, path, names)))
-        return frame.select(*_ADDRESS, pl.lit(path).alias("file"), *columns)
+    def read(file: Mapping[str, Any]) -> pl.DataFrame:
+        frame = pl.DataFrame(pl.from_arrow(read_live_rows(url, file, _ADDRESS)))
+        return frame.select(*_ADDRESS, pl.lit(file["path"]).alias("file"))
 
     with ThreadPoolExecutor(_THREADS) as pool:
-        return list(pool.map(read, paths))
+        return list(pool.map(read, files))

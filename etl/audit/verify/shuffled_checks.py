@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 
 from etl.audit.verify.file_checks import Problem
+from etl.delta.live_rows import read_live_rows
 from etl.delta.table import Table
 from etl.delta.vacuum_records import is_vacuumed
 from etl.lake.ledger import Ledger
 from etl.lake.random_keys import random_keys
 from etl.lake.shuffled_table import ShuffledTable, buckets_of, seed_of
-from etl.parquet.data_file_reader import read_columns
 from etl.schemas.shuffled_files import Bucket
 
 _SEEDS = (-1, -2)  # of the hashes of addresses; no shuffle has them
@@ -81,8 +81,8 @@ def _sum(parts: Iterable[pa.Table]) -> _Sum:
 
 
 def _files(table: Table) -> Iterator[tuple[str, pa.Table]]:
-    for file in table.files("path"):
-        yield file["path"], read_columns(table.url, file, _COLUMNS)
+    for file in table.files("vector"):
+        yield file["path"], read_live_rows(table.url, file, _COLUMNS)
 
 
 def _in_file(path: str, rows: pa.Table, seed: int) -> Iterator[str]:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from etl import storage
 from etl.audit.verify.decision_checks import check_decisions
-from etl.audit.verify.file_checks import Problem, Problems, check_files
+from etl.audit.verify.file_checks import Problem, Problems, check_files, logical_name
 from etl.audit.verify.key_checks import check_keys
 from etl.audit.verify.log_checks import check_logs
 from etl.audit.verify.loss_checks import check_losses
@@ -116,7 +116,7 @@ def _check_releases(lake: str, table: Table, *, quick: bool) -> Iterator[Problem
     for release in releases.read_releases(lake)[0]:
         if release.versions.get(kind, table.version) != table.version:
             if known is None:
-                known = DigestSet(_paths(table))
+                known = DigestSet(_names(table))
             try:
                 old = Table.open(table.url, release.versions[kind])
             except TableError as error:
@@ -126,11 +126,11 @@ def _check_releases(lake: str, table: Table, *, quick: bool) -> Iterator[Problem
             for problem in check_files(old, quick=quick, known=known):
                 what = f"in release {release.name!r}: {problem.what}"
                 yield replace(problem, what=what, release=release.name)
-            known.update(_paths(old))
+            known.update(_names(old))
 
 
-def _paths(table: Table) -> Iterator[str]:
-    return (file["path"] for file in table.files("path", by=()))
+def _names(table: Table) -> Iterator[str]:
+    return map(logical_name, table.files("vector", by=()))
 
 
 def _sort_key(problem: Problem) -> tuple[str, str, str]:

@@ -10,9 +10,9 @@ import pyarrow as pa
 from pydantic import Field
 
 from etl import storage
+from etl.delta.live_rows import live_rows, read_live_rows
 from etl.delta.table import Table
 from etl.errors import RecipeError, TableError
-from etl.parquet.data_file_reader import open_data_file, read_columns
 from etl.stages.base import Filter, Rules, above, below
 from etl.storage.file_sets import FileSet
 
@@ -82,8 +82,8 @@ class Loss(Filter):
         """Raise RecipeError if the table does not have the version, or the version does not have the run."""
         table = self._open()
         runs: set[str] = set()
-        for file in table.files("path"):
-            rows = read_columns(table.url, file, ["run"])
+        for file in table.files("vector"):
+            rows = read_live_rows(table.url, file, ["run"])
             runs.update(rows["run"].unique().to_pylist())
             if self.run in runs:
                 return
@@ -136,10 +136,10 @@ def _read(lake: str, version: int, run: str, epochs: str, source: str) -> pl.Dat
 
 def _parts(table: Table, source: str) -> Iterator[pl.DataFrame]:
     """Yield the row groups of the table that may have rows of an input file, which they are sorted by."""
-    for entry in table.files("path", "min.source", "max.source"):
+    for entry in table.files("vector", "min.source", "max.source"):
         if not entry["min.source"] <= source <= entry["max.source"]:
             continue
-        with open_data_file(table.url, entry, _COLUMNS) as file:
+        with live_rows(table.url, entry, _COLUMNS) as file:
             for number in range(file.num_row_groups):
                 if file.may_hold(number, "source", source, source):
                     yield pl.DataFrame(file.row_group(number))

@@ -25,8 +25,9 @@ import numpy as np
 
 from etl import storage
 from etl.delta.actions import VECTOR
-from etl.delta.roaring import Positions, decode, encode
+from etl.delta.roaring import decode, encode
 from etl.errors import StorageError, TableError
+from etl.parquet.data_file_reader import Positions
 
 FOLDER: Final = "_dv"
 """The folder of the files with vectors in a table; other readers of its data files ignore it."""

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from upath import UPath
 
 from etl import storage
-from etl.delta import actions, vectors
+from etl.delta import actions, deletion_vectors
 from etl.delta.log_damage import find_damage, open_remains, set_aside
 from etl.delta.log_segment import commit_file_name
 from etl.delta.table import Table
@@ -71,7 +71,7 @@ def live_rows(table: Table) -> list[int]:
         uri = storage.join(table.url, file["path"])
         with storage.open_input(uri) as source:
             values = pq.read_table(source)["row"].to_numpy()
-        kept = np.delete(values, vectors.read_struck(table.url, file))
+        kept = np.delete(values, deletion_vectors.read_struck(table.url, file))
         assert (len(kept), len(values)) == (file["rows"], file["physical_rows"])
         live += kept.tolist()
     return sorted(live)
@@ -202,7 +202,7 @@ def test_the_list_of_files_names_vectors_as_the_log_does(tmp_path: Path) -> None
             "physical_rows": ROWS,
             "min.row": 0,
         }
-        assert vectors.read_struck(table.url, file).tolist() == [3, 7]
+        assert deletion_vectors.read_struck(table.url, file).tolist() == [3, 7]
 
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_categories=["C"]))
@@ -221,7 +221,7 @@ def test_descriptors_are_equal_strings_by_both_ways(
 ) -> None:
     descriptor = {**start, "sizeInBytes": size, "cardinality": cardinality}
     array = pa.array([None, descriptor], actions.VECTOR)
-    assert actions.vector_strings(array).to_pylist() == [None, vectors.to_json(descriptor)]
+    assert actions.vector_strings(array).to_pylist() == [None, deletion_vectors.to_json(descriptor)]
 
 
 # The rows 3, 4, 7, 11, 18 and 29, as the protocol's text encodes them, but in the portable format.
@@ -248,7 +248,7 @@ def put_vector(folder: Path, descriptor: dict[str, Any]) -> Table:
 def test_inline_vectors_are_read(tmp_path: Path) -> None:
     table = put_vector(tmp_path, INLINE)
     (file,) = table.files("path", "vector", "physical_rows")
-    assert vectors.read_struck(table.url, file).tolist() == [3, 4, 7, 11, 18, 29]
+    assert deletion_vectors.read_struck(table.url, file).tolist() == [3, 4, 7, 11, 18, 29]
 
 
 @pytest.mark.parametrize("kind", ["prefix", "root", "absolute"])
@@ -257,7 +257,7 @@ def test_vectors_of_other_writers_are_read_where_they_are(tmp_path: Path, kind: 
     table = strike(table, {path_of(table): [1, 28]})
     (file,) = table.files("path", "vector")
     descriptor = json.loads(file["vector"])
-    stored = tmp_path / "own" / str(vectors.path_of(file["vector"]))
+    stored = tmp_path / "own" / str(deletion_vectors.path_of(file["vector"]))
     name = descriptor["pathOrInlineDv"][-20:]
     folder = tmp_path / "other"
     target = folder / stored.name
@@ -309,13 +309,13 @@ def test_a_damaged_vector_is_reported(
     table = make(tmp_path / "t")
     table = strike(table, {path_of(table): [2, 4]})
     (stored,) = (tmp_path / "t" / "_dv").iterdir()
-    assert vectors.find_problem(table.url, f"_dv/{stored.name}") is None
+    assert deletion_vectors.find_problem(table.url, f"_dv/{stored.name}") is None
     damage(stored)
     (file,) = table.files("path", "vector")
     with pytest.raises(TableError, match=match) as caught:
-        vectors.read_struck(table.url, file)
+        deletion_vectors.read_struck(table.url, file)
     assert caught.value.where == storage.join(table.url, file["path"])
-    assert vectors.find_problem(table.url, f"_dv/{stored.name}") is not None
+    assert deletion_vectors.find_problem(table.url, f"_dv/{stored.name}") is not None
 
 
 def test_a_vector_that_was_swapped_with_one_of_the_same_size_is_found(tmp_path: Path) -> None:
@@ -328,7 +328,7 @@ def test_a_vector_that_was_swapped_with_one_of_the_same_size_is_found(tmp_path: 
     first.write_bytes(second.read_bytes())
     second.write_bytes(content)
     for stored in (first, second):
-        problem = vectors.find_problem(table.url, f"_dv/{stored.name}")
+        problem = deletion_vectors.find_problem(table.url, f"_dv/{stored.name}")
         assert problem == "does not have the content that it was written with"
 
 
@@ -348,7 +348,7 @@ def test_a_position_outside_the_file_is_reported(tmp_path: Path) -> None:
     table = put_vector(tmp_path, INLINE)
     (file,) = table.files("path", "vector")
     with pytest.raises(TableError, match="strikes row 29 of a data file with 20 rows"):
-        vectors.read_struck(table.url, {**file, "physical_rows": 20})
+        deletion_vectors.read_struck(table.url, {**file, "physical_rows": 20})
 
 
 def test_rows_of_a_table_that_only_grows_are_not_struck(tmp_path: Path) -> None:
