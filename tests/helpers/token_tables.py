@@ -90,22 +90,19 @@ def make_lake(
     """Create a lake whose token table has this shape; file i of it is ``i.parquet``, in table order.
 
     ``framed`` documents have 1 as their first token and 0 as their last one instead of their numbers. If
-    documents are ``left_out``, row groups without other tokens are, too.
+    documents are ``left_out``, row groups without others are, too.
     Pages are tiny, so row groups have many; ``options`` are as in pq.ParquetWriter.
     """
     options = {"use_dictionary": False, "data_page_size": 64, "write_batch_size": 2, **options}
     lake = folder / "lake"
     table = Table.create(str(lake / "tokens"), TOKENS, SPECS["tokens"].layout)
     docs = [doc for doc in documents(shape) if doc not in left_out]
-    if left_out:
-        full = {(doc.file, doc.row_group) for doc in docs if doc.tokens}
-        docs = [doc for doc in docs if (doc.file, doc.row_group) in full]
     fragments = [
         _write(
             lake / "tokens" / f"{file:03d}.parquet",
             groups,
             [d for d in docs if d.file == file],
-            {**options, "tokens_of": _framed if framed else list, "all_groups": not left_out},
+            {**options, "tokens_of": _framed if framed else list},
         )
         for file, groups in enumerate(shape)
     ]
@@ -121,10 +118,10 @@ def _write(
     path: UPath, groups: Sequence[Sequence[int]], docs: list[Document], options: dict[str, Any]
 ) -> DataFile:
     ends = dict(zip(docs, accumulate(len(d.tokens) for d in docs), strict=True))
-    tokens_of, all_groups = options.pop("tokens_of"), options.pop("all_groups")
+    tokens_of = options.pop("tokens_of")
     options = {"compression": "lz4", **options}
     with path.open("wb") as file, pq.ParquetWriter(file, TOKENS, **options) as writer:
-        for number in range(len(groups)):
+        for number, lengths in enumerate(groups):
             rows = [
                 {
                     "id": f"{d.file}-{d.row}",
@@ -137,7 +134,7 @@ def _write(
                 for d in docs
                 if d.row_group == number
             ]
-            if rows or all_groups:
+            if rows or not lengths:
                 writer.write_table(pa.Table.from_pylist(rows, TOKENS))
     statistics: dict[str, object] = {"numRecords": len(docs)}
     if docs:

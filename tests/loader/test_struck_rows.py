@@ -11,12 +11,16 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 from upath import UPath
 
+from etl.delta.table import Table
 from etl.errors import LoaderError, TableError
+from etl.exports.huggingface import read_documents
+from etl.exports.megatron import export_megatron
 from etl.loader import Format, Schedule, Shard, Shuffle, TokenDataset
 from etl.loader.check_table import sample_ends
 from etl.loader.fetch.range_requests import Remote
 from etl.loader.fetch.read_index import read_index
 from etl.loader.replay import replay
+from tests.exports.test_megatron import read_megatron
 from tests.helpers.paths import at, copy
 from tests.helpers.struck_tables import strike
 from tests.helpers.token_tables import (
@@ -99,17 +103,23 @@ def locate_all(dataset: TokenDataset) -> list[list[object]]:
     return [[replace(span, row_group=0) for span in dataset.locate(s)] for s in samples]
 
 
+def find_error(lake: str, options: dict[str, Any]) -> str | None:
+    """Return why a dataset cannot be opened."""
+    try:
+        TokenDataset(lake, **options)
+    except LoaderError as error:
+        return error.what
+    return None
+
+
 def check_equal(
     struck: str, plain: str, options: dict[str, Any], world_sizes: Sequence[int]
 ) -> None:
     """Check that two tables have the same batches on all ranks, and the same documents behind them."""
-    try:
-        dataset = TokenDataset(plain, **options)
-    except LoaderError as error:
-        with pytest.raises(LoaderError) as raised:
-            TokenDataset(struck, **options)
-        assert raised.value.what == error.what
+    if (message := find_error(plain, options)) is not None:
+        assert find_error(struck, options) == message
         return
+    dataset = TokenDataset(plain, **options)
     other = TokenDataset(struck, **options)
     assert (other.num_tokens, other.num_samples) == (dataset.num_tokens, dataset.num_samples)
     assert locate_all(other) == locate_all(dataset)
@@ -227,6 +237,21 @@ def test_replay_and_evenness_know_only_live_rows(tmp_path):
     assert rows[0] == rows[1]
     first, second = (dataset.evenness(batch_size=4) for dataset in datasets)
     assert first == second
+
+
+def test_exports_have_the_live_documents(tmp_path):
+    struck = choose(SMALL, "scattered")
+    lake, _ = make_both(UPath(tmp_path), SMALL, struck)
+    live = [doc for doc in documents(SMALL) if doc not in struck and doc.tokens]
+    exported = export_megatron(lake, str(tmp_path / "out"))
+    assert [*read_megatron(tmp_path / "out")] == [[*doc.tokens] for doc in live]
+    empty = sum(doc not in struck and not doc.tokens for doc in documents(SMALL))
+    assert (exported.documents, exported.empty) == (len(live), empty)
+    table = Table.open(f"{lake}/tokens")
+    read = read_documents(table.url, [*table.files("path", "vector")])
+    assert [(row["source"], row["row"], row["input_ids"]) for row in read] == [
+        (doc.source, doc.row, [*doc.tokens]) for doc in live
+    ]
 
 
 def test_the_ends_of_struck_documents_do_not_count(tmp_path):

@@ -1,8 +1,8 @@
 """Read the index of a token table, without tokens.
 
 Files and their token counts come from the Delta log (``max.token_end``), row groups from the footers. Rows
-that are struck by deletion vectors count as if they were not in the files, and row groups without other rows
-are left out.
+that are struck by deletion vectors count as if they were not in the files. Row groups without other rows are
+left out.
 """
 
 import numpy as np
@@ -15,6 +15,7 @@ from etl.lake import releases
 from etl.lake.commit_info import fields_of
 from etl.loader.fetch.footers import read_row_groups
 from etl.loader.fetch.range_requests import Remote
+from etl.loader.fetch.selected_rows import StruckRows
 from etl.loader.fetch.struck_rows import leave_out_struck
 from etl.loader.fetch.table_index import TableIndex
 from etl.schemas import TOKENS, TokenizerRecord
@@ -61,7 +62,10 @@ def read_index(lake: str, *, version: int | str | None, remote: Remote) -> Table
     )
     index = leave_out_struck(index, groups.rows, [vector for *_, vector in files])
     index = order_by_keys(index) if table.name == "tokens_shuffled" else index
-    return index if index.rows is None else index.take(np.flatnonzero(index.group_tokens))
+    if isinstance(index.rows, StruckRows):
+        counts = index.rows.struck_counts()
+        return index.take(np.flatnonzero((counts == 0) | (counts < index.rows.count)))
+    return index
 
 
 def order_by_keys(index: TableIndex) -> TableIndex:

@@ -128,9 +128,11 @@ class StruckRows:
         first, count, tokens = self.first[groups], self.count[groups], self.stored_tokens[groups]
         return replace(self, first=first, count=count, stored_tokens=tokens)
 
-    def within(self, first: int, count: int) -> slice:
-        """Return the place of the struck rows among some rows of the table."""
-        return slice(*np.searchsorted(self.numbers, (first, first + count)).tolist())
+    def struck_counts(self) -> np.ndarray:
+        """Return the number of struck rows of each row group, (G,) int64."""
+        first, stop = np.searchsorted(self.numbers, (self.first, self.first + self.count))
+        counts: np.ndarray = stop - first
+        return counts
 
     def is_whole(self, number: int) -> bool:
         """Return whether all rows of a row group are read."""
@@ -155,7 +157,9 @@ class StruckRows:
         return firsts[is_read], lasts[is_read]
 
     def _slice(self, number: int) -> slice:
-        return self.within(int(self.first[number]), int(self.count[number]))
+        first = int(self.first[number])
+        bounds = np.searchsorted(self.numbers, (first, first + int(self.count[number])))
+        return slice(*bounds.tolist())
 
 
 def stored_offset(spans: tuple[np.ndarray, np.ndarray], token: int) -> tuple[int, int]:

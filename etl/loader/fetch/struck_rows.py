@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from etl.delta.vectors import read_struck
+from etl.delta.deletion_vectors import read_struck
 from etl.loader.fetch.document_lengths import read_lengths
 from etl.loader.fetch.file_cache import cached_arrays
 from etl.loader.fetch.selected_rows import StruckRows

@@ -7,6 +7,7 @@ the same way.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -26,11 +27,12 @@ _PART_ROWS = 1 << 24  # of both tables together, 16 bytes each
 _SEEDS = (-3, -4, -5)  # of the keys: two documents may have the same key by one of them
 _KEYED = np.dtype([("key", "<u8"), ("number", "<i8")])
 
-LENGTHS, DOCUMENT, FIRST_ROWS, FIRST_GROUPS = (
-    f"{name}.npy" for name in ("lengths", "document", "first_rows", "first_groups")
+LENGTHS, DOCUMENT, TIMES, FIRST_ROWS, FIRST_GROUPS = (
+    f"{name}.npy" for name in ("lengths", "document", "times", "first_rows", "first_groups")
 )
-"""The files of a join: by row of the tokens, its length and the number of its document; by row group, in the
-order of the files, its first row; by file, its first row group. The last two also have the end."""
+"""The files of a join: by row of the tokens, its length, the number of its document and, if rows are struck,
+0 for these and 1 for others; by row group, in the order of the files, its first row; by file, its first row
+group. The last two also have the end."""
 
 
 class _Rows(NamedTuple):
@@ -42,7 +44,7 @@ class _Rows(NamedTuple):
 
 
 def join(pinned: Pinned, struck: np.ndarray, folder: Path) -> None:
-    """Write the files of a join to a folder; the ``struck`` rows of the tokens, ascending, have no document.
+    """Write the files of a join to a folder; ``struck`` rows of the tokens, (n,) int64, need no document.
 
     Raises LoaderError if rows of the tokens have no document, or if documents have the same address.
     """
@@ -62,8 +64,13 @@ def rows_of(index: TableIndex, pinned: Pinned, folder: Path) -> TableRows:
         in_file += index.sections[sections]
     numbers = first_groups[np.searchsorted(paths, index.paths)][sections] + in_file
     count = (first_rows[numbers + 1] - first_rows[numbers]).astype(np.int32)
-    lengths, document = (MappedArray(str(folder / name)) for name in (LENGTHS, DOCUMENT))
-    return TableRows(first_rows[numbers], count, lengths, document)
+    lengths, document, times = (
+        MappedArray(str(folder / name)) for name in (LENGTHS, DOCUMENT, TIMES)
+    )
+    rows = TableRows(first_rows[numbers], count, lengths, document)
+    if index.rows is None:
+        return rows
+    return replace(rows, times=times, copy=np.zeros(len(count), np.uint8))
 
 
 def _join(pinned: Pinned, struck: np.ndarray, folder: Path, seed: int) -> bool:
@@ -74,9 +81,8 @@ def _join(pinned: Pinned, struck: np.ndarray, folder: Path, seed: int) -> bool:
     lengths, groups, files = _create(folder / LENGTHS, np.int32, pinned.tokens.num_rows), [0], [0]
     for file, rows in _read(pinned.tokens, seed, ["num_tokens"]):
         inside = slice(*np.searchsorted(struck, (file.first, file.first + file.rows)))
-        is_live = np.ones(file.rows, bool)
-        is_live[struck[inside] - file.first] = False
-        _spill(parts, "tokens", rows.keys[is_live], file.first + np.flatnonzero(is_live))
+        live = np.delete(np.arange(file.rows), struck[inside] - file.first)
+        _spill(parts, "tokens", rows.keys[live], file.first + live)
         lengths[file.first : file.first + file.rows] = rows.lengths
         groups += rows.groups
         files.append(len(groups) - 1)
@@ -86,7 +92,12 @@ def _join(pinned: Pinned, struck: np.ndarray, folder: Path, seed: int) -> bool:
         _spill(parts, "documents", rows.keys, np.arange(file.first, file.first + file.rows))
     document = _create(folder / DOCUMENT, np.int64, pinned.tokens.num_rows)
     unique = [_match(part, document, pinned.tokens) for part in parts]
-    for array in (lengths, document):
+    written = [lengths, document]
+    if len(struck):
+        written.append(_create(folder / TIMES, np.uint8, pinned.tokens.num_rows))
+        written[-1][:] = 1
+        written[-1][struck] = 0
+    for array in written:
         array.flush()
     return all(unique)
 

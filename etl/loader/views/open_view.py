@@ -48,7 +48,7 @@ class OpenView:
         pinned.documents.check_columns(view.columns)
         rows, folder = join_rows(index, pinned, cache)
         folders = [folder]
-        if view.selects or index.rows is not None:  # rows are struck
+        if view.selects:
             index, rows, folder = select_rows(index, rows, view=view, pinned=pinned, cache=cache)
             folders.append(folder)
         if view.prefix is not None:

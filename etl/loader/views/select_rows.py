@@ -38,7 +38,7 @@ group of the table, the number of the copy, and the tokens and non-empty documen
 
 def join_rows(index: TableIndex, pinned: Pinned, cache: FileCache) -> tuple[TableRows, Path]:
     """Return the rows of the row groups of a table, and the folder with their files."""
-    struck = _struck(index)
+    struck = index.rows.numbers if isinstance(index.rows, StruckRows) else np.zeros(0, np.int64)
     parts = (pinned.tokens.digest(), pinned.documents.digest(), index.rows_digest)
     folder = cache.open(_key("join", *parts), partial(join, pinned, struck))
     return rows_of(index, pinned, folder), folder
@@ -65,15 +65,10 @@ def select_rows(
         times=MappedArray(str(folder / _TIMES)),
         copy=copy,
         stored_tokens=taken.stored_tokens,
-        digest=key if view.selects else index.rows_digest,
+        digest=key,
     )
     taken = replace(taken, group_tokens=tokens, group_documents=documents, rows=selected)
     return taken, selected, folder
-
-
-def _struck(index: TableIndex) -> np.ndarray:
-    """Return the numbers of the struck rows of a table, (n,) int64."""
-    return index.rows.numbers if isinstance(index.rows, StruckRows) else np.zeros(0, np.int64)
 
 
 def _key(kind: str, *parts: object) -> str:
@@ -88,7 +83,8 @@ def _select(index: TableIndex, rows: TableRows, view: View, pinned: Pinned, fold
     for start in range(0, count, _ROWS_AT_ONCE):
         part = slice(start, start + _ROWS_AT_ONCE)
         times[part] = times_of[rows.document.values[part]]
-    times[_struck(index)] = 0
+        if rows.times is not None:
+            times[part] *= rows.times.values[part]
     times.flush()
     columns = zip(*_count(rows, times), strict=True)
     group, copy, tokens, documents = (np.concatenate(column) for column in columns)
