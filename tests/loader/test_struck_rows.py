@@ -1,5 +1,6 @@
 """Struck rows of a token table are not read, wherever it is read: as if they were not in its files."""
 
+import pickle
 import tempfile
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
@@ -15,7 +16,7 @@ from etl.delta.table import Table
 from etl.errors import LoaderError, TableError
 from etl.exports.huggingface import read_documents
 from etl.exports.megatron import export_megatron
-from etl.loader import Format, Schedule, Shard, Shuffle, TokenDataset
+from etl.loader import Format, Schedule, Shard, Shuffle, TokenDataset, TokenMixture
 from etl.loader.check_table import sample_ends
 from etl.loader.fetch.range_requests import Remote
 from etl.loader.fetch.read_index import read_index
@@ -220,6 +221,19 @@ def test_remote_tables_have_the_same_batches(s3, tmp_path, name):
         struck, plain = make_both(UPath(tmp_path / kind), SMALL, choose(SMALL, kind))
         remote = str(copy(struck, at(f"{s3}/{kind}/{name}")))
         check_equal(remote, plain, FORMATS[name], (1, 3))
+
+
+def test_mixtures_and_copies_have_the_same_batches(tmp_path):
+    lakes = make_both(UPath(tmp_path), SMALL, choose(SMALL, "scattered"))
+    other = make_lake(UPath(tmp_path / "other"), SMALL)
+    batches = []
+    for lake in lakes:
+        datasets = {name: TokenDataset(url, seq_len=7) for name, url in (("a", lake), ("b", other))}
+        mixture = TokenMixture(datasets, weights={"a": 2, "b": 1})
+        batches.append(as_lists(mixture.batches(2)))
+        copy_of = pickle.loads(pickle.dumps(TokenDataset(lake, seq_len=7)))
+        batches[-1] += as_lists(copy_of.batches(2))
+    assert batches[0] == batches[1]
 
 
 def test_replay_and_evenness_know_only_live_rows(tmp_path):
