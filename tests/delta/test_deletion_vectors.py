@@ -393,3 +393,22 @@ def test_a_file_that_was_removed_stays_removed_without_the_entry_of_its_last_str
     damage = set_aside(find_damage(table.url))
     restored = open_remains(damage, SCHEMA, LAYOUT).commit([], transactions={})
     assert live_rows(Table.open(table.url)) == live_rows(restored) == [*range(ROWS, 2 * ROWS)]
+
+
+@pytest.mark.local_only  # delta-rs changes the table
+def test_changes_of_delta_rs_to_a_struck_table_are_read(tmp_path: Path) -> None:
+    table = make(tmp_path, files=3)
+    first, second, _ = (
+        str(file["path"]) for file in table.files("path", "min.row", by=("min.row",))
+    )
+    table = strike(table, {first: [1], second: [2, 3]})
+    deltalake.DeltaTable(table.url).delete("row = 5")
+    table = Table.open(table.url)
+    table = strike(table, {str(file["path"]): [0] for file in table.files("path")})
+    rows = live_rows(table)
+    assert rows == rows_by_delta_rs(table)
+    deltalake.DeltaTable(table.url).optimize.compact()
+    deltalake.DeltaTable(table.url).create_checkpoint()
+    table = Table.open(table.url)
+    assert live_rows(table) == rows
+    assert table.data_files()["vector"].null_count == 1
