@@ -21,8 +21,8 @@ from token_data import Corpus, corpus, data_folder, write_table
 
 from etl.lake.table_specs import ARCHIVED_TOKENS, TOKENS
 from etl.loader.fetch.range_requests import Remote
+from etl.loader.fetch.read_index import read_index
 from etl.loader.fetch.row_group_files import LocalFiles
-from etl.loader.fetch.table_index import read_index
 from etl.loader.fetch.token_stream import RowGroups
 from etl.parquet.layout import Layout
 

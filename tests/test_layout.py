@@ -152,7 +152,7 @@ LIGHT = {
     "etl.html.card": ("jinja2", *HEAVY),
     "etl.delta.table": HEAVY,
     "etl.loader.measure_evenness": ("torch", *HEAVY),
-    "etl.loader.fetch.table_index": ("torch", *HEAVY),
+    "etl.loader.fetch.read_index": ("torch", *HEAVY),
     "etl.stages": OF_WORKERS,
     "etl.job.run": OF_WORKERS,
     "etl.job.cost_estimate": OF_WORKERS,

@@ -4,12 +4,12 @@ The data files of the table are its shards, so that ``split_dataset_by_node`` an
 them without reading each other's. Its ``state_dict`` resumes inside a file, which is read again up to there.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from etl.delta.live_rows import live_rows
 from etl.errors import LoaderError
 from etl.lake import releases
-from etl.parquet.data_file_reader import open_data_file
 
 if TYPE_CHECKING:
     import datasets
@@ -34,7 +34,7 @@ def to_huggingface(lake: str, *, version: int | str | None = None) -> "datasets.
     except ImportError as error:
         raise LoaderError("the library datasets is missing", hint="pip install datasets") from error
     table = releases.open_tokens(lake, version)
-    paths = [file["path"] for file in table.files("path", "rows")]
+    files = [*table.files("path", "vector")]
     features = datasets.Features(
         {
             "input_ids": datasets.List(datasets.Value("int32")),
@@ -44,15 +44,15 @@ def to_huggingface(lake: str, *, version: int | str | None = None) -> "datasets.
         }
     )
     return datasets.IterableDataset.from_generator(
-        read_documents, features=features, gen_kwargs={"table": table.url, "files": paths}
+        read_documents, features=features, gen_kwargs={"table": table.url, "files": files}
     )
 
 
-def read_documents(table: str, files: Sequence[str]) -> Iterator[dict[str, Any]]:
+def read_documents(table: str, files: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """Yield the documents with tokens in data files of a table; raises TableError if a file is damaged."""
     columns = [*_COLUMNS.values()]
-    for path in files:
-        with open_data_file(table, path, columns) as file:
-            for batch in file.batches(_BATCH_ROWS):
+    for file in files:
+        with live_rows(table, file, columns) as opened:
+            for batch in opened.batches(_BATCH_ROWS):
                 rows = batch.select(columns).rename_columns([*_COLUMNS])
                 yield from (row for row in rows.to_pylist() if row["input_ids"])

@@ -30,11 +30,8 @@ import pyarrow.compute as pc
 from etl import storage
 from etl.errors import LoaderError
 from etl.loader.fetch.range_requests import Remote
-from etl.loader.fetch.table_index import (
-    TableIndex,
-    read_index,
-    read_tokenizers,
-)
+from etl.loader.fetch.read_index import read_index, read_tokenizers
+from etl.loader.fetch.table_index import TableIndex
 from etl.loader.version_lease import VersionLease
 from etl.parquet.parquet_file import open_parquet, parquet_writer
 
@@ -52,6 +49,7 @@ _ADDRESSES: Final = pa.schema(
         pa.field("num_tokens", pa.int32(), nullable=False),
     ]
 )
+_COLUMNS: Final = [*_ADDRESSES.names, "tokens"]
 _BATCH_ROWS = 1 << 18
 
 
@@ -109,7 +107,7 @@ def _write_tokens(index: TableIndex, prefix: str, dtype: npt.DTypeLike) -> tuple
         file = stack.enter_context(storage.open_output(f"{prefix}.addresses.parquet"))
         addresses = stack.enter_context(parquet_writer(file, _ADDRESSES))
         for number in range(len(index.group_tokens)):
-            rows = index.read_row_group(number, [*_ADDRESSES.names, "tokens"])
+            rows = index.select(number, index.read_row_group(number, _COLUMNS))
             values = rows["tokens"].combine_chunks().flatten().to_numpy()
             if dtype == np.uint16 and len(values) and values.max() >= _MAX_UINT16_VOCAB:
                 raise LoaderError(

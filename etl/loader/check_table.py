@@ -13,8 +13,8 @@ import numpy as np
 from etl import storage
 from etl.errors import LoaderError
 from etl.loader.fetch.row_group_files import open_files
+from etl.loader.fetch.selected_row_groups import open_row_groups
 from etl.loader.fetch.table_index import TableIndex
-from etl.loader.fetch.token_stream import RowGroups
 from etl.schemas import TokenizerRecord
 
 _SHARE_BY_CHANCE = 0.5  # chosen here: with the setting the share is 1, without it nearly 0
@@ -128,7 +128,7 @@ def sample_ends(index: TableIndex, bos: Collection[int], eos: Collection[int]) -
     The sample is the front of up to eight row groups, evenly spread over the table, without empty documents.
     Raises as ``RowGroups.open`` does.
     """
-    row_groups = RowGroups(index, open_files(index))
+    row_groups = open_row_groups(index, open_files(index))
     groups = np.flatnonzero(index.group_tokens)
     size = min(_SAMPLED_ROW_GROUPS, len(groups))
     sampled = np.linspace(0, len(groups) - 1, size).astype(np.int64)

@@ -11,7 +11,7 @@ from etl.loader import find_documents
 from etl.loader.batches.document_boundaries import Format
 from etl.loader.check_table import Expect
 from etl.loader.fetch.range_requests import Remote
-from etl.loader.fetch.table_index import read_index, read_tokenizers
+from etl.loader.fetch.read_index import read_index, read_tokenizers
 from etl.loader.measure_evenness import measure_evenness
 from etl.loader.one_pass import Reader
 from etl.loader.order.epoch import EpochPlan
@@ -38,9 +38,10 @@ class TokenDataset(ShardedDataset):
 
     Opening a dataset reads the log and the footers of the table, and tokens only to check ``bos`` or ``eos``.
     To pack whole documents, it also reads the lengths of all of them and plans their windows, in 1 to 3 s per
-    million documents. Footers of a table in an object store and these plans are kept in a folder of the local
-    disk, ``~/.cache/tokenlake/loader`` or below ``XDG_CACHE_HOME``, for the next process; ``open_shared``
-    opens a dataset once for all ranks of a job.
+    million documents. Rows that deletion vectors strike are left out; for them, it reads the vectors and the
+    lengths of the documents in their row groups. Footers of a table in an object store, the places of struck
+    rows and these plans are kept in a folder of the local disk, ``~/.cache/tokenlake/loader`` or below
+    ``XDG_CACHE_HOME``, for the next process; ``open_shared`` opens a dataset once for all ranks of a job.
 
     - ``lake``: the URL of a lake, or of its table ``tokens``.
     - ``seq_len``: tokens per window, or a ``Schedule`` of it; see below.

@@ -13,7 +13,8 @@ from etl import storage
 from etl.delta.table import Table
 from etl.errors import LoaderError
 from etl.loader.fetch.range_requests import Remote
-from etl.loader.fetch.table_index import TableIndex, read_index
+from etl.loader.fetch.read_index import read_index
+from etl.loader.fetch.table_index import TableIndex
 from etl.loader.order.best_fit_packing import UnitWindows
 from etl.loader.order.epoch import EpochPlan, EpochStream
 from etl.loader.order.evenness import Evenness, variance_ratio

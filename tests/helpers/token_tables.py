@@ -1,8 +1,9 @@
 """Small token tables with known tokens: token i of a table is the number i."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -78,16 +79,24 @@ def group_tokens(shape: Shape) -> list[int]:
     return [sum(lengths) for groups in shape for lengths in groups]
 
 
-def make_lake(folder: UPath, shape: Shape, *, framed: bool = False, **options: Any) -> str:
+def make_lake(
+    folder: UPath,
+    shape: Shape,
+    *,
+    framed: bool = False,
+    left_out: Collection[Document] = (),
+    **options: Any,
+) -> str:
     """Create a lake whose token table has this shape; file i of it is ``i.parquet``, in table order.
 
-    ``framed`` documents have 1 as their first token and 0 as their last one instead of their numbers.
+    ``framed`` documents have 1 as their first token and 0 as their last one instead of their numbers. If
+    documents are ``left_out``, row groups without others are, too.
     Pages are tiny, so row groups have many; ``options`` are as in pq.ParquetWriter.
     """
     options = {"use_dictionary": False, "data_page_size": 64, "write_batch_size": 2, **options}
     lake = folder / "lake"
     table = Table.create(str(lake / "tokens"), TOKENS, SPECS["tokens"].layout)
-    docs = list(documents(shape))
+    docs = [doc for doc in documents(shape) if doc not in left_out]
     fragments = [
         _write(
             lake / "tokens" / f"{file:03d}.parquet",
@@ -108,11 +117,11 @@ def _framed(tokens: range) -> list[int]:
 def _write(
     path: UPath, groups: Sequence[Sequence[int]], docs: list[Document], options: dict[str, Any]
 ) -> DataFile:
-    base = docs[0].tokens.start if docs else 0
+    ends = dict(zip(docs, accumulate(len(d.tokens) for d in docs), strict=True))
     tokens_of = options.pop("tokens_of")
     options = {"compression": "lz4", **options}
     with path.open("wb") as file, pq.ParquetWriter(file, TOKENS, **options) as writer:
-        for number in range(len(groups)):
+        for number, lengths in enumerate(groups):
             rows = [
                 {
                     "id": f"{d.file}-{d.row}",
@@ -120,15 +129,16 @@ def _write(
                     "row": d.row,
                     "tokens": tokens_of(d.tokens),
                     "num_tokens": len(d.tokens),
-                    "token_end": d.tokens.stop - base,
+                    "token_end": ends[d],
                 }
                 for d in docs
                 if d.row_group == number
             ]
-            writer.write_table(pa.Table.from_pylist(rows, TOKENS))
+            if rows or not lengths:
+                writer.write_table(pa.Table.from_pylist(rows, TOKENS))
     statistics: dict[str, object] = {"numRecords": len(docs)}
     if docs:
-        statistics["maxValues"] = {"token_end": docs[-1].tokens.stop - base}
+        statistics["maxValues"] = {"token_end": ends[docs[-1]]}
     return DataFile(path.name, path.stat().st_size, len(docs), {}, json.dumps(statistics))
 
 

@@ -16,6 +16,7 @@ from etl.loader import Format, Prefix, Schedule, Shard, TokenDataset, View
 from etl.loader.batches.document_boundaries import IGNORED
 from etl.loader.replay import replay
 from tests.helpers.document_lakes import Doc, make_document_lake, tokens_of
+from tests.helpers.struck_tables import strike
 from tests.helpers.token_tables import MIXED
 
 FIRST = 10  # documents before it are left out: their tokens could be those of prefixes
@@ -26,16 +27,30 @@ DOCS = [
 EVERYTHING = Format(document_ids=True, position_ids=True, ignore_boundaries=True)
 
 
+WHERE = f"row >= {FIRST}"
+
+
+@pytest.fixture(scope="module", params=[WHERE, None], ids=["not selected", "struck"])
+def where(request: pytest.FixtureRequest) -> str | None:
+    """The condition that leaves out the first documents, unless they are struck."""
+    condition: str | None = request.param
+    return condition
+
+
 @pytest.fixture(scope="module")
-def doc_lake(tmp_path_factory: pytest.TempPathFactory) -> str:
+def doc_lake(tmp_path_factory: pytest.TempPathFactory, where: str | None) -> str:
     url = str(tmp_path_factory.mktemp("prefixes") / "lake")
-    return make_document_lake(url, DOCS, shuffled=True)
+    lake = make_document_lake(url, DOCS, shuffled=True)
+    if where is None:
+        for name in ("tokens", "tokens_shuffled"):
+            strike(f"{lake}/{name}", {(doc.source, doc.row) for doc in DOCS[:FIRST]})
+    return lake
 
 
 @pytest.fixture
-def view(tiny_tokenizer: Path, tmp_path: Path) -> View:
+def view(tiny_tokenizer: Path, tmp_path: Path, where: str | None) -> View:
     prefix = Prefix(column="url", tokenizer=str(tiny_tokenizer), template="<{}> ", max_tokens=12)
-    return View(where=f"row >= {FIRST}", columns=["row"], prefix=prefix, cache=str(tmp_path))
+    return View(where=where, columns=["row"], prefix=prefix, cache=str(tmp_path))
 
 
 def until(view: View, sample: int) -> View:

@@ -32,6 +32,7 @@ from etl.parquet.data_file import DataFileWriter
 from etl.schemas import TOKENS
 from tests.helpers.paths import at, copy
 from tests.helpers.s3_proxy import FAULTS, always, faulty, seeded
+from tests.helpers.struck_tables import strike
 from tests.helpers.token_tables import (
     MIXED,
     SHAPES,
@@ -322,7 +323,8 @@ def test_the_bytes_at_the_border_of_lanes_are_not_fetched_twice(tmp_path, monkey
     assert 0.5 * data < fetched < 1.1 * data
 
 
-def test_lanes_that_begin_in_a_row_group_fetch_only_their_pages(s3, tmp_path, monkeypatch):
+@pytest.mark.parametrize("struck", [0, 1, 20])
+def test_lanes_that_begin_in_a_row_group_fetch_only_their_pages(s3, tmp_path, monkeypatch, struck):
     fetched = []
     read = Ranges.read
 
@@ -332,6 +334,7 @@ def test_lanes_that_begin_in_a_row_group_fetch_only_their_pages(s3, tmp_path, mo
 
     monkeypatch.setattr(Ranges, "read", read_and_count)
     local_lake = write_marked_lake(tmp_path / "lake", [300] * 200)
+    strike(f"{local_lake}/tokens", {("s3://in/a.jsonl", 7 * row) for row in range(struck)})
     lake = upload(local_lake, s3)
     settings = {"seq_len": 100, "shuffle": Shuffle(lanes=8, run_tokens=1, block_tokens=1)}
     local = TokenDataset(local_lake, **settings)

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from etl.loader.fetch.footers import CHUNKS
-from etl.loader.fetch.table_index import TableIndex, order_by_keys
+from etl.loader.fetch.read_index import order_by_keys
+from etl.loader.fetch.table_index import TableIndex
 from etl.schemas.shuffled_files import Bucket
 
 Groups = list[int]

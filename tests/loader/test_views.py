@@ -9,11 +9,12 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
@@ -45,6 +46,7 @@ from tests.helpers.document_lakes import (
     tokens_of,
 )
 from tests.helpers.rank_processes import run_ranks
+from tests.helpers.struck_tables import strike
 from tests.helpers.token_tables import rows_of
 
 GERMAN = "lang = 'de' AND quality > 0.2"
@@ -128,6 +130,23 @@ def test_each_document_comes_as_often_as_the_view_says(docs, view, shuffled, wor
         lake = make_document_lake(f"{folder}/lake", docs, shuffled=True)
         view = View(**{**vars(view), "columns": ["url", "quality"], "cache": f"{folder}/cache"})
         check_view(f"{lake}/tokens_shuffled" if shuffled else lake, docs, view, world_size)
+
+
+@given(documents(), VIEWS, st.booleans(), st.integers(1, 3), st.data())
+@settings(max_examples=40)
+@pytest.mark.slow
+def test_struck_rows_of_the_tokens_need_no_document(docs, view, shuffled, world_size, data):
+    lost = data.draw(st.sampled_from(["", "a"]))
+    struck = data.draw(st.sets(st.sampled_from(docs)))
+    struck |= {doc for doc in docs if doc.source == lost}
+    live = [replace(doc, length=None) if doc in struck else doc for doc in docs]
+    with tempfile.TemporaryDirectory() as folder:
+        lake = make_document_lake(f"{folder}/lake", docs, shuffled=True, lost=lost)
+        table = f"{lake}/tokens_shuffled" if shuffled else f"{lake}/tokens"
+        strike(table, {(doc.source, doc.row) for doc in struck})
+        view = View(**{**vars(view), "columns": ["url", "quality"], "cache": f"{folder}/cache"})
+        if any(doc.length for doc in live):
+            check_view(table, live, view, world_size)
 
 
 @pytest.mark.parametrize("options", [{"seq_len": 5}, {"seq_len": 40, "format": Format(pad_id=0)}])

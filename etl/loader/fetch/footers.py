@@ -18,7 +18,7 @@ from etl.parquet.page_marks import find_marks, thin_marks
 from etl.parquet.parquet_file import FileMetaData
 from etl.parquet.plain_pages import PlainChunk, plain_chunk
 
-_FORMAT = 1  # increase it when the arrays change
+_FORMAT = 2  # increase it when the arrays change
 _FOOTER_THREADS = 16
 # Up to this many local files are read without threads, which are no faster for cached files and keep 20 MB.
 _FEW_FILES = 1024
@@ -40,6 +40,7 @@ class FileGroups(NamedTuple):
     first_group: np.ndarray  # (F + 1,) int64: file f has groups first_group[f]:first_group[f + 1]
     tokens: np.ndarray  # (G,) int32
     documents: np.ndarray  # (G,) int32, without empty documents
+    rows: np.ndarray  # (G,) int32
     chunks: np.ndarray  # (G,) CHUNKS
     marks: np.ndarray  # (F,) objects: the marks of some pages, as in the footer
 
@@ -89,11 +90,12 @@ def _read(
         with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
             groups = list(pool.map(read, uris, file_tokens, file_bytes))
     counts = [counts for counts, _, _ in groups]
-    tokens, documents = np.concatenate([*counts, np.empty((2, 0), np.int32)], axis=1)
+    tokens, documents, rows = np.concatenate([*counts, np.empty((3, 0), np.int32)], axis=1)
     return FileGroups(
         np.cumsum([0, *(len(chunks) for _, chunks, _ in groups)], dtype=np.int64),
         tokens,
         documents,
+        rows,
         np.concatenate([*(chunks for _, chunks, _ in groups), np.empty(0, CHUNKS)]),
         _as_array([marks for _, _, marks in groups]),
     )
@@ -114,15 +116,15 @@ def _as_array(values: list[bytes]) -> np.ndarray:
 def _read_groups(
     uri: str, file_tokens: int, file_bytes: int, *, ranges: Ranges | None, every: int
 ) -> tuple[np.ndarray, np.ndarray, bytes]:
-    """Return the tokens and the non-empty documents of each row group of a file, its chunks and marks.
+    """Return the tokens, non-empty documents and rows of each row group of a file, its chunks and marks.
 
-    The arrays are (2, groups) int32, (groups,) CHUNKS and bytes. The tokens come from the statistics of
+    The arrays are (3, groups) int32, (groups,) CHUNKS and bytes. The tokens come from the statistics of
     token_end. The documents follow from the number of values, because an empty list counts as one. The marks
     are every nth of the file.
     """
     footer = read_footer(uri, file_bytes, ranges)
     total, leaf, length = _column_indices(footer) if footer.num_row_groups else (0, 0, 0)
-    counts, before = np.zeros((2, footer.num_row_groups), np.int32), 0
+    counts, before = np.zeros((3, footer.num_row_groups), np.int32), 0
     chunks = np.full(footer.num_row_groups, np.array((_UNKNOWN, _UNKNOWN, False), CHUNKS))
     for number in range(footer.num_row_groups):
         group = footer.row_group(number)
@@ -140,7 +142,7 @@ def _read_groups(
                 where=uri,
                 hint="write this table only with `etl`: other tools break the running total token_end",
             )
-        counts[:, number] = tokens, group.num_rows - (values - tokens)
+        counts[:, number] = tokens, group.num_rows - (values - tokens), group.num_rows
         columns = (plain_chunk(group.column(i)) or _UNKNOWN for i in (leaf, length))
         chunks[number] = (*map(tuple, columns), values != tokens)
     if before != file_tokens:

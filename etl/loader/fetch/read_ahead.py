@@ -12,6 +12,7 @@ import heapq
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from queue import SimpleQueue
@@ -23,6 +24,7 @@ from etl.loader.fetch.range_requests import Ranges
 from etl.loader.fetch.request_parts import RequestPart, RequestParts
 from etl.loader.fetch.row_group_files import Lanes, LocalFiles
 from etl.loader.fetch.scratch_file import PageFile, ScratchFile
+from etl.loader.fetch.selected_rows import TableRows, stored_offset
 from etl.loader.fetch.table_index import TableIndex
 from etl.loader.order.epoch import EpochStream, LanePlan
 
@@ -70,6 +72,7 @@ class ReadAhead:
         remote = index.remote
         assert remote is not None
         self._index = index
+        self._stored = replace(index, group_tokens=index.stored_tokens, rows=None)
         self._plan = plan
         self._epoch = epoch
         self._stream = stream
@@ -93,22 +96,24 @@ class ReadAhead:
         start, stop = self._plan.lane_span(self._epoch, number)
         indices = stream.group_indices(start, stop)
         groups = stream.groups[indices.start : indices.stop]
-        before = stream.start(indices.start)
-        span = range(start - before, stop - before)
-        if stream.group_tokens is not index.group_tokens or index.rows is not None:
-            # A stream of documents, or of some rows: whole row groups.
-            span = range(int(index.group_tokens[groups].sum(dtype=np.int64)))
+        tokens = self._stored.group_tokens[groups].astype(np.int64)
+        first, last = 0, int(tokens.sum())
+        if stream.group_tokens is index.group_tokens and not isinstance(index.rows, TableRows):
+            # Not of documents, or of a view: these need whole row groups.
+            first = self._offset(groups[0], start - stream.start(indices.start))
+            end = self._offset(groups[-1], stop - 1 - stream.start(indices.stop - 1)) + 1
+            last += end - int(tokens[-1])
         parts = RequestParts(
-            index,
-            self._runs,
-            groups,
-            first=span.start,
-            last=span.stop,
-            part_bytes=self._part_bytes,
+            self._stored, self._runs, groups, first=first, last=last, part_bytes=self._part_bytes
         )
         lane = RemoteLane(index, self, len(self._lanes), parts)
         self._lanes.append(lane)
         return lane
+
+    def _offset(self, group: int, token: int) -> int:
+        """Return the place of a token that is read among all tokens of its row group."""
+        rows = self._index.rows
+        return token if rows is None else stored_offset(rows.spans(group), token)[1]
 
     def take(self, lane: "RemoteLane", group: int, start: int) -> tuple[RequestPart, int]:
         """Return the part with a byte of a row group and its slot, and drop the requests before it.

@@ -1,4 +1,4 @@
-"""Decode only the rows of row groups that a view selects; pages without such rows are not decompressed."""
+"""Decode only the rows of row groups that are read: those not struck, or selected by a view."""
 
 from collections.abc import Generator
 from dataclasses import replace
@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 
 from etl.loader.fetch.row_group_files import Files
-from etl.loader.fetch.selected_rows import TableRows
+from etl.loader.fetch.selected_rows import Prefixes, StruckRows, TableRows, stored_offset
 from etl.loader.fetch.table_index import TableIndex
 from etl.loader.fetch.token_stream import MarksOf, OpenRowGroup, Piece, RowGroups
 
@@ -17,11 +17,14 @@ _NONE = np.zeros(0, np.int64)
 
 
 def open_row_groups(index: TableIndex, files: Files, marks: MarksOf | None = None) -> RowGroups:
-    """Return the decoder of the row groups of an index: of all their rows, or of those selected."""
-    if index.rows is None:
+    """Return the decoder of the row groups of an index: of all their rows, or of those that are read."""
+    rows = index.rows
+    if rows is None:
         return RowGroups(index, files, marks)
-    selected = _SelectedRowGroups(index, files, marks)
-    return selected if index.rows.prefixes is None else _PrefixedRowGroups(index, files, selected)
+    selected = _SelectedRowGroups(index, rows, files, marks)
+    if isinstance(rows, StruckRows) or rows.prefixes is None:
+        return selected
+    return _PrefixedRowGroups(index, files, selected, rows, rows.prefixes)
 
 
 class _Generated:
@@ -36,17 +39,21 @@ class _Generated:
 
 
 class _SelectedRowGroups(RowGroups):
-    """A decoder that yields the tokens of the selected rows, as if there were no others."""
+    """A decoder that yields the tokens of the selected rows, as if there were no others.
 
-    def __init__(self, index: TableIndex, files: Files, marks: MarksOf | None) -> None:
-        rows = index.rows
-        assert rows is not None
-        assert rows.stored_tokens is not None
-        super().__init__(replace(index, group_tokens=rows.stored_tokens, rows=None), files, marks)
-        self._rows: TableRows = rows
+    Pages without such rows are not decompressed. Row groups without struck rows are read as in other tables.
+    """
+
+    def __init__(
+        self, index: TableIndex, rows: StruckRows | TableRows, files: Files, marks: MarksOf | None
+    ) -> None:
+        super().__init__(replace(index, group_tokens=index.stored_tokens, rows=None), files, marks)
+        self._rows = rows
 
     def open(self, number: int, *, skip: int = 0, boundaries: bool = False) -> OpenRowGroup:
         """Open a row group, as that of whole row groups does."""
+        if isinstance(self._rows, StruckRows) and self._rows.is_whole(number):
+            return super().open(number, skip=skip, boundaries=boundaries)
         return _Generated(self.pieces(number, skip=skip, boundaries=boundaries))
 
     def pieces(self, number: int, *, skip: int = 0, boundaries: bool = False) -> Generator[Piece]:
@@ -57,10 +64,9 @@ class _SelectedRowGroups(RowGroups):
         starts, stops = self._rows.spans(number)
         sizes = stops - starts
         before = np.cumsum(sizes) - sizes  # the selected tokens before each span
-        span = int(np.searchsorted(before, skip, side="right")) - 1
+        span, token = stored_offset((starts, stops), skip)  # the next one to read
         document_starts = self.document_starts(number)[:-1] if boundaries else _NONE
-        token = int(starts[span]) + skip - int(before[span])  # the next one to read
-        can_skip = bool(self._rows.lengths_of(number).all())  # not over empty rows
+        can_skip = not self._index.chunks[number]["has_empty"]
         pieces = super().pieces(number, skip=token)
         while token < stops[-1]:
             piece = next(pieces)  # a row group that ends too early raises
@@ -87,19 +93,28 @@ class _SelectedRowGroups(RowGroups):
 
     def document_starts(self, number: int) -> np.ndarray:
         """Return the starts of the selected documents and the end of the last one, (rows + 1,) int64."""
-        lengths = self._rows.lengths_of(number)[self._rows.selected(number)]
+        if isinstance(self._rows, StruckRows):
+            lengths = np.diff(super().document_starts(number))
+        else:
+            lengths = self._rows.lengths_of(number)
+        lengths = lengths[self._rows.selected(number)]
         return np.cumsum(np.concatenate([np.zeros(1, np.int64), lengths]), dtype=np.int64)
 
 
 class _PrefixedRowGroups(RowGroups):
     """A decoder that yields the prefix of each document before its tokens, as negative numbers."""
 
-    def __init__(self, index: TableIndex, files: Files, selected: RowGroups) -> None:
+    def __init__(
+        self,
+        index: TableIndex,
+        files: Files,
+        selected: RowGroups,
+        rows: TableRows,
+        prefixes: Prefixes,
+    ) -> None:
         super().__init__(index, files)
-        assert index.rows is not None
-        assert index.rows.prefixes is not None
         self._selected = selected
-        self._rows, self._prefixes = index.rows, index.rows.prefixes
+        self._rows, self._prefixes = rows, prefixes
 
     def open(self, number: int, *, skip: int = 0, boundaries: bool = False) -> OpenRowGroup:
         """Open a row group, as that of whole row groups does."""

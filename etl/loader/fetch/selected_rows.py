@@ -1,10 +1,10 @@
-"""Which rows of the row groups of a table are read, and how often in an epoch.
+"""Which rows of the row groups of a table are read: all but the struck ones, or as often as a view says.
 
 The rows of a table are numbered by file (sorted by path) and in the file. Arrays by row are files that are
 mapped into memory, so that all processes of a machine share them.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -109,3 +109,67 @@ class TableRows:
     def _slice(self, number: int) -> slice:
         first = int(self.first[number])
         return slice(first, first + int(self.count[number]))
+
+
+@dataclass(frozen=True)
+class StruckRows:
+    """The rows of a table that its deletion vectors strike; all others are read once in an epoch."""
+
+    first: np.ndarray  # (G,) int64, the number of the first row of each row group of the index
+    count: np.ndarray  # (G,) int32
+    numbers: np.ndarray  # (S,) int64, of all struck rows of the table, ascending
+    starts: np.ndarray  # (S,) int32, the first token of each in its row group
+    stops: np.ndarray  # (S,) int32
+    stored_tokens: np.ndarray  # (G,) int32, of all rows of each row group
+    digest: str  # identifies the struck rows
+
+    def take(self, groups: np.ndarray) -> "StruckRows":
+        """Return the same rows for an index of some of the row groups."""
+        first, count, tokens = self.first[groups], self.count[groups], self.stored_tokens[groups]
+        return replace(self, first=first, count=count, stored_tokens=tokens)
+
+    def struck_counts(self) -> np.ndarray:
+        """Return the number of struck rows of each row group, (G,) int64."""
+        first, stop = np.searchsorted(self.numbers, (self.first, self.first + self.count))
+        counts: np.ndarray = stop - first
+        return counts
+
+    def is_whole(self, number: int) -> bool:
+        """Return whether all rows of a row group are read."""
+        struck = self._slice(number)
+        return int(struck.start) == int(struck.stop)
+
+    def selected(self, number: int) -> np.ndarray:
+        """Return which rows of a row group are read, (rows,) bool."""
+        selected = np.ones(int(self.count[number]), bool)
+        selected[self.numbers[self._slice(number)] - self.first[number]] = False
+        return selected
+
+    def spans(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the tokens of a row group that are read, as those of a view."""
+        struck = self._slice(number)
+        starts, stops = self.starts[struck], self.stops[struck]
+        has_tokens = starts < stops
+        total = self.stored_tokens[number]
+        firsts = np.append(0, stops[has_tokens]).astype(np.int64)
+        lasts = np.append(starts[has_tokens], total).astype(np.int64)
+        is_read = firsts < lasts
+        return firsts[is_read], lasts[is_read]
+
+    def _slice(self, number: int) -> slice:
+        first = int(self.first[number])
+        bounds = np.searchsorted(self.numbers, (first, first + int(self.count[number])))
+        return slice(*bounds.tolist())
+
+
+def stored_offset(spans: tuple[np.ndarray, np.ndarray], token: int) -> tuple[int, int]:
+    """Return the span that has a token of those that are read, and its place among all of the row group.
+
+    >>> stored_offset((np.array([10, 30]), np.array([15, 50])), 5)
+    (1, 30)
+    """
+    starts, stops = spans
+    sizes = stops - starts
+    before = np.cumsum(sizes) - sizes  # the selected tokens before each span
+    span = int(np.searchsorted(before, token, side="right")) - 1
+    return span, int(starts[span]) + token - int(before[span])

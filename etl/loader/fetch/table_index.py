@@ -1,12 +1,11 @@
-"""Read the index of a token table: its files, row groups and token counts, without tokens.
+"""The index of a token table: its files, row groups and token counts, without tokens.
 
 The row groups of a shuffled table with several parts are in the order of their random keys. Consecutive row
 groups are then mostly of different files, and the index lists a file once for each of its sections, which are
 row groups that remain consecutive.
 
-Files and their token counts come from the Delta log (``max.token_end``), row groups from the footers. The
-result is a few arrays of 8 bytes per row group: ten million row groups take
-80 MB, and DataLoader workers inherit or unpickle them at negligible cost.
+The index is a few arrays of 8 bytes per row group: ten million row groups take 80 MB, and DataLoader workers
+inherit or unpickle them at negligible cost.
 """
 
 import hashlib
@@ -18,18 +17,12 @@ import numpy as np
 import pyarrow as pa
 
 from etl import storage
-from etl.delta.table import Table
 from etl.errors import LoaderError
-from etl.lake import releases
-from etl.lake.commit_info import fields_of
-from etl.loader.fetch.footers import read_row_groups
 from etl.loader.fetch.range_requests import VERIFY, Ranges, Remote, open_file
-from etl.loader.fetch.selected_rows import TableRows
+from etl.loader.fetch.selected_rows import StruckRows, TableRows
 from etl.parquet.page_marks import parse_marks
 from etl.parquet.parquet_file import open_parquet
 from etl.parquet.plain_pages import PlainChunk
-from etl.schemas import TOKENS, TokenizerRecord
-from etl.schemas.shuffled_files import Bucket
 
 
 @dataclass(frozen=True)
@@ -51,7 +44,7 @@ class TableIndex:
     sections: np.ndarray | None = None
     # (F,) objects: the marks of some pages, as in the footer; None: none are kept
     marks: np.ndarray | None = None
-    rows: TableRows | None = None  # of a view: which rows are read, and how often; None: all once
+    rows: StruckRows | TableRows | None = None  # which rows are read, and how often; None: all once
 
     @property
     def stored_tokens(self) -> np.ndarray:
@@ -61,12 +54,12 @@ class TableIndex:
 
     @property
     def rows_digest(self) -> str:
-        """What identifies the selected rows of a version; empty for all."""
+        """What identifies the rows that are read among those of the files; empty for all."""
         return "" if self.rows is None else self.rows.digest
 
     @property
     def num_tokens(self) -> int:
-        """The number of tokens in the table."""
+        """The number of tokens that are read in an epoch."""
         return int(self.group_tokens.sum(dtype=np.int64))
 
     def locate_group(self, number: int) -> tuple[str, int]:
@@ -134,7 +127,7 @@ class TableIndex:
             in_file = in_file + self.sections[files]
         # A section begins where the row group is not the next one of the same file.
         is_next = (np.diff(files) == 0) & (np.diff(in_file) == 1)
-        first = np.flatnonzero(np.concatenate([[True], ~is_next]))
+        first = np.flatnonzero(np.concatenate([[True], ~is_next])[: len(groups)])
         return replace(
             self,
             paths=self.paths[files[first]],
@@ -146,6 +139,7 @@ class TableIndex:
             chunks=self.chunks[groups],
             marks=None if self.marks is None else self.marks[files[first]],
             sections=in_file[first].astype(np.int32),
+            rows=self.rows.take(groups) if isinstance(self.rows, StruckRows) else None,
         )
 
     def select(self, group: int, rows: pa.Table) -> pa.Table:
@@ -158,13 +152,13 @@ class TableIndex:
         ``lengths`` are the tokens of the rows without prefixes; rows without tokens have no prefix either.
         """
         prefixes = np.zeros(len(lengths), np.int64)
-        if self.rows is not None and self.rows.prefixes is not None:
+        if isinstance(self.rows, TableRows) and self.rows.prefixes is not None:
             documents, _ = self.rows.documents_of(group)
             prefixes[lengths > 0] = self.rows.prefix_lengths(documents)
         return prefixes
 
     def digest(self) -> str:
-        """Return a hash of the paths and token counts of the files, which identify the rows of a version.
+        """Return a hash of what identifies the rows that are read: the files, and which rows of them.
 
         Files of a Delta table never change, so the hash does not need their row groups.
         """
@@ -174,105 +168,6 @@ class TableIndex:
         return digest.hexdigest()
 
 
-def read_index(lake: str, *, version: int | str | None, remote: Remote) -> TableIndex:
-    """Read the log and the footers of the token table of a lake, or of the table at a URL.
-
-    ``version`` is a number or the name of a release.
-
-    Raises LoaderError if the table or the version does not exist, if it is not a token table, or if the
-    lake has another format version, and StorageError if a file cannot be read.
-    """
-    table = _open(lake, version)
-    data_files = table.data_files(("size", "max.token_end"), is_sorted=False)
-    if "max.token_end" not in data_files.column_names and data_files.num_rows:
-        raise LoaderError(
-            "the log has no statistics for token_end",
-            where=table.url,
-            hint="write the table with `etl run`",
-        )
-    # Sorted in Python: the first Arrow kernel in a process takes a millisecond.
-    columns = ("path", "max.token_end", "size") if data_files.num_rows else ()
-    files = sorted(zip(*(data_files[name].to_pylist() for name in columns), strict=True))
-    uris = [storage.join(table.url, path) for path, _, _ in files]
-    file_tokens = [end or 0 for _, end, _ in files]  # no statistics: a file without rows
-    file_bytes = [size for _, _, size in files]
-    local = storage.is_local(table.url)
-    groups = read_row_groups(uris, file_tokens, file_bytes, remote=None if local else remote)
-    index = TableIndex(
-        table.url,
-        table.version,
-        np.array([path.encode() for path, _, _ in files], np.bytes_),
-        np.array(file_tokens, np.int64),
-        np.array(file_bytes, np.int64),
-        groups.first_group,
-        groups.tokens,
-        groups.documents,
-        groups.chunks,
-        None if local else remote,
-        marks=groups.marks,
-    )
-    return order_by_keys(index) if table.name == "tokens_shuffled" else index
-
-
-def order_by_keys(index: TableIndex) -> TableIndex:
-    """Return the index of a shuffled table with its row groups in the order of their random keys.
-
-    The keys of a bucket are evenly distributed over its range, so that the first key of a row group follows
-    from the tokens before it in the file.
-    """
-    counts, tokens = np.diff(index.first_group), index.group_tokens.astype(np.int64)
-    buckets = [Bucket.of_file(path.decode()) or Bucket(0, 1) for path in index.paths.tolist()]
-    number, count = np.array([(b.number, b.count) for b in buckets], np.float64).reshape(-1, 2).T
-    files = np.repeat(np.arange(len(buckets)), counts)
-    before = np.cumsum(tokens) - tokens
-    before -= np.concatenate([before, [0]])[index.first_group[files]]
-    share = before / np.maximum(index.file_tokens[files], 1)
-    order = np.argsort((number[files] + share) / count[files], kind="stable")
-    if (order[1:] > order[:-1]).all():
-        return index
-    return index.take(order)
-
-
 def decoding_error(uri: str, group: int, error: Exception) -> LoaderError:
     """Return the error for a row group that cannot be decoded."""
     return LoaderError(f"row group {group} cannot be decoded ({error})", where=uri, hint=VERIFY)
-
-
-def read_tokenizers(index: TableIndex) -> list[TokenizerRecord]:
-    """Return the distinct tokenizers in the lineage of the table's commits, newest first.
-
-    Commits before the last rebuild do not count, because their rows are no longer in the table.
-    """
-    records: list[TokenizerRecord] = []
-    for entry in Table.open(index.url, index.version).history():
-        lineage = fields_of(entry)
-        if lineage.get("tokenizer") is not None:
-            record = TokenizerRecord.model_validate(lineage["tokenizer"])
-            records += [] if record in records else [record]
-        if lineage.get("action") == "rebuild":
-            break
-    return records
-
-
-def _open(lake: str, version: int | str | None) -> Table:
-    table = releases.open_tokens(lake, version)
-    _check_schema(table)
-    return table
-
-
-def _check_schema(table: Table) -> None:
-    layouts = {field.name: _layout(field.type) for field in table.schema}
-    for name, layout in ((field.name, _layout(field.type)) for field in TOKENS):
-        if layouts.get(name) != layout:
-            raise LoaderError(
-                f"not a token table: column {name} is {layouts.get(name, 'missing')}, not {layout}",
-                where=table.url,
-                hint="use the URL of the lake, or of its table tokens",
-            )
-
-
-def _layout(kind: pa.DataType) -> str:
-    """Return a type without nullability and element names, which differ between writers."""
-    if isinstance(kind, pa.ListType):
-        return f"list of {_layout(kind.value_type)}"
-    return str(kind)

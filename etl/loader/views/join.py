@@ -7,6 +7,7 @@ the same way.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -26,11 +27,12 @@ _PART_ROWS = 1 << 24  # of both tables together, 16 bytes each
 _SEEDS = (-3, -4, -5)  # of the keys: two documents may have the same key by one of them
 _KEYED = np.dtype([("key", "<u8"), ("number", "<i8")])
 
-LENGTHS, DOCUMENT, FIRST_ROWS, FIRST_GROUPS = (
-    f"{name}.npy" for name in ("lengths", "document", "first_rows", "first_groups")
+LENGTHS, DOCUMENT, TIMES, FIRST_ROWS, FIRST_GROUPS = (
+    f"{name}.npy" for name in ("lengths", "document", "times", "first_rows", "first_groups")
 )
-"""The files of a join: by row of the tokens, its length and the number of its document; by row group, in the
-order of the files, its first row; by file, its first row group. The last two also have the end."""
+"""The files of a join: by row of the tokens, its length, the number of its document and, if rows are struck,
+0 for these and 1 for others; by row group, in the order of the files, its first row; by file, its first row
+group. The last two also have the end."""
 
 
 class _Rows(NamedTuple):
@@ -41,12 +43,12 @@ class _Rows(NamedTuple):
     groups: list[int]  # the rows of each row group
 
 
-def join(pinned: Pinned, folder: Path) -> None:
-    """Write the files of a join to a folder.
+def join(pinned: Pinned, struck: np.ndarray, folder: Path) -> None:
+    """Write the files of a join to a folder; ``struck`` rows of the tokens, (n,) int64, need no document.
 
     Raises LoaderError if rows of the tokens have no document, or if documents have the same address.
     """
-    if not any(_join(pinned, folder, seed) for seed in _SEEDS):
+    if not any(_join(pinned, struck, folder, seed) for seed in _SEEDS):
         what = "several documents have the same address"
         raise LoaderError(what, where=pinned.documents.url, hint=VERIFY)
 
@@ -62,28 +64,40 @@ def rows_of(index: TableIndex, pinned: Pinned, folder: Path) -> TableRows:
         in_file += index.sections[sections]
     numbers = first_groups[np.searchsorted(paths, index.paths)][sections] + in_file
     count = (first_rows[numbers + 1] - first_rows[numbers]).astype(np.int32)
-    lengths, document = (MappedArray(str(folder / name)) for name in (LENGTHS, DOCUMENT))
-    return TableRows(first_rows[numbers], count, lengths, document)
+    lengths, document, times = (
+        MappedArray(str(folder / name)) for name in (LENGTHS, DOCUMENT, TIMES)
+    )
+    rows = TableRows(first_rows[numbers], count, lengths, document)
+    if index.rows is None:
+        return rows
+    return replace(rows, times=times, copy=np.zeros(len(count), np.uint8))
 
 
-def _join(pinned: Pinned, folder: Path, seed: int) -> bool:
+def _join(pinned: Pinned, struck: np.ndarray, folder: Path, seed: int) -> bool:
     """Write the files of a join, and return whether the keys of the documents differ."""
     total = pinned.tokens.num_rows + pinned.documents.num_rows
     bits = max(total - 1, 1).bit_length() - (_PART_ROWS - 1).bit_length()
     parts = [folder / f"{number}.part" for number in range(1 << max(bits, 0))]
     lengths, groups, files = _create(folder / LENGTHS, np.int32, pinned.tokens.num_rows), [0], [0]
     for file, rows in _read(pinned.tokens, seed, ["num_tokens"]):
-        _spill(parts, "tokens", rows.keys, file.first)
+        inside = slice(*np.searchsorted(struck, (file.first, file.first + file.rows)))
+        live = np.delete(np.arange(file.rows), struck[inside] - file.first)
+        _spill(parts, "tokens", rows.keys[live], file.first + live)
         lengths[file.first : file.first + file.rows] = rows.lengths
         groups += rows.groups
         files.append(len(groups) - 1)
     np.save(folder / FIRST_ROWS, np.cumsum(groups, dtype=np.int64))
     np.save(folder / FIRST_GROUPS, np.array(files, np.int64))
     for file, rows in _read(pinned.documents, seed, []):
-        _spill(parts, "documents", rows.keys, file.first)
+        _spill(parts, "documents", rows.keys, np.arange(file.first, file.first + file.rows))
     document = _create(folder / DOCUMENT, np.int64, pinned.tokens.num_rows)
     unique = [_match(part, document, pinned.tokens) for part in parts]
-    for array in (lengths, document):
+    written = [lengths, document]
+    if len(struck):
+        written.append(_create(folder / TIMES, np.uint8, pinned.tokens.num_rows))
+        written[-1][:] = 1
+        written[-1][struck] = 0
+    for array in written:
         array.flush()
     return all(unique)
 
@@ -106,10 +120,10 @@ def _read_file(groups: RowGroups, *, seed: int) -> _Rows:
     return _Rows(np.concatenate(keys), np.concatenate(lengths), counts)
 
 
-def _spill(parts: list[Path], name: str, keys: np.ndarray, first: int) -> None:
+def _spill(parts: list[Path], name: str, keys: np.ndarray, numbers: np.ndarray) -> None:
     """Append keys to the parts that they belong to, each with the number of its row."""
     rows = np.empty(len(keys), _KEYED)
-    rows["key"], rows["number"] = keys, np.arange(first, first + len(keys))
+    rows["key"], rows["number"] = keys, numbers
     part_of = (keys >> np.uint64(32)) * np.uint64(len(parts)) >> np.uint64(32)
     rows = rows[np.argsort(part_of, kind="stable")]
     bounds = np.cumsum([0, *np.bincount(part_of.astype(np.int64), minlength=len(parts))])

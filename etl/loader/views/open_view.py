@@ -49,17 +49,17 @@ class OpenView:
         rows, folder = join_rows(index, pinned, cache)
         folders = [folder]
         if view.selects:
-            index, folder = select_rows(index, rows, view=view, pinned=pinned, cache=cache)
+            index, rows, folder = select_rows(index, rows, view=view, pinned=pinned, cache=cache)
             folders.append(folder)
         if view.prefix is not None:
-            index, added = add_prefixes(
+            index, rows, added = add_prefixes(
                 index, rows, prefix=view.prefix, documents=pinned.documents, cache=cache
             )
             folders += added
         names = dict.fromkeys(view.columns)
         columns = [(name, ColumnValues.of(pinned.documents, name, cache)) for name in names]
         folders += [values.folder for _, values in columns]
-        return OpenView(index, view.prefix, index.rows or rows, tuple(columns), folders)
+        return OpenView(index, view.prefix, rows, tuple(columns), folders)
 
     def check_unpacked(self) -> None:
         """Raise LoaderError if the view adds prefixes, which best-fit windows cannot have."""

@@ -44,7 +44,10 @@ class RowFile:
 
 @dataclass(frozen=True)
 class PinnedTable:
-    """The rows of a table version that are in some of its data files, numbered in the order of these."""
+    """The rows of a table version that are in some of its data files, numbered in the order of these.
+
+    Struck rows are among them.
+    """
 
     url: str
     version: int
@@ -172,15 +175,15 @@ def _pinned(
     partition = () if verdict is None else ("partition.verdict",)
     known = table.data_files().column_names
     by = [name for name in by if name in known]
-    columns = list(dict.fromkeys(["path", "size", "rows", *by, *partition]))
+    columns = list(dict.fromkeys(["path", "size", "physical_rows", *by, *partition]))
     entries = [
         entry
         for entry in table.files(*columns, by=by)
         if verdict is None or entry["partition.verdict"] == verdict
     ]
-    firsts = accumulate((entry["rows"] for entry in entries), initial=0)
+    firsts = accumulate((entry["physical_rows"] for entry in entries), initial=0)
     files = [
-        RowFile(entry["path"], entry["size"], first, entry["rows"])
+        RowFile(entry["path"], entry["size"], first, entry["physical_rows"])
         for entry, first in zip(entries, firsts, strict=False)
     ]
     names = [name for name in table.schema.names if name not in table.partition_columns]

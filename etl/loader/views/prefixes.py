@@ -11,8 +11,9 @@ import numpy as np
 from etl import storage
 from etl.errors import LoaderError
 from etl.loader.fetch.file_cache import FileCache
+from etl.loader.fetch.read_index import read_tokenizers
 from etl.loader.fetch.selected_rows import MappedArray, Prefixes, TableRows
-from etl.loader.fetch.table_index import TableIndex, read_tokenizers
+from etl.loader.fetch.table_index import TableIndex
 from etl.loader.views.pinned_documents import PinnedTable, RowGroups
 from etl.loader.views.view import Prefix
 
@@ -27,8 +28,8 @@ def add_prefixes(
     prefix: Prefix,
     documents: PinnedTable,
     cache: FileCache,
-) -> tuple[TableIndex, list[Path]]:
-    """Return the index of a table with the prefixes of its documents, and the folders with their files.
+) -> tuple[TableIndex, TableRows, list[Path]]:
+    """Return the index of a table with the prefixes of its documents, its rows, and the folders of both.
 
     Raises LoaderError if the tokenizer is not the one of the table, or the column does not exist.
     """
@@ -39,7 +40,7 @@ def add_prefixes(
     encoded = cache.open(f"prefix-{digest}", partial(_encode, documents, prefix, content))
     ends, tokens = (MappedArray(str(encoded / name)) for name in (_ENDS, _TOKENS))
     rows = replace(
-        index.rows or rows,
+        rows,
         digest=f"{index.rows_digest} prefix-{digest}".strip(),
         prefixes=Prefixes(ends, tokens),
         stored_tokens=index.stored_tokens,
@@ -47,7 +48,7 @@ def add_prefixes(
     key = hashlib.sha256(f"{index.digest()} {rows.digest}".encode()).hexdigest()[:32]
     counted = cache.open(f"prefixed-{key}", partial(_count, rows, len(index.group_tokens)))
     group_tokens = index.group_tokens + np.load(counted / _GROUP_TOKENS)
-    return replace(index, group_tokens=group_tokens, rows=rows), [encoded, counted]
+    return replace(index, group_tokens=group_tokens, rows=rows), rows, [encoded, counted]
 
 
 def _read_tokenizer(index: TableIndex, prefix: Prefix) -> bytes:

@@ -16,7 +16,7 @@ import numpy as np
 
 from etl.errors import LoaderError
 from etl.loader.fetch.file_cache import FileCache
-from etl.loader.fetch.selected_rows import MappedArray, TableRows
+from etl.loader.fetch.selected_rows import MappedArray, StruckRows, TableRows
 from etl.loader.fetch.table_index import TableIndex
 from etl.loader.views.evaluate import evaluate
 from etl.loader.views.join import join, rows_of
@@ -38,15 +38,16 @@ group of the table, the number of the copy, and the tokens and non-empty documen
 
 def join_rows(index: TableIndex, pinned: Pinned, cache: FileCache) -> tuple[TableRows, Path]:
     """Return the rows of the row groups of a table, and the folder with their files."""
-    key = _key("join", pinned.tokens.digest(), pinned.documents.digest())
-    folder = cache.open(key, partial(join, pinned))
+    struck = index.rows.numbers if isinstance(index.rows, StruckRows) else np.zeros(0, np.int64)
+    parts = (pinned.tokens.digest(), pinned.documents.digest(), index.rows_digest)
+    folder = cache.open(_key("join", *parts), partial(join, pinned, struck))
     return rows_of(index, pinned, folder), folder
 
 
 def select_rows(
     index: TableIndex, rows: TableRows, *, view: View, pinned: Pinned, cache: FileCache
-) -> tuple[TableIndex, Path]:
-    """Return the index of the rows that a view selects, and the folder with its files.
+) -> tuple[TableIndex, TableRows, Path]:
+    """Return the index of the rows that a view selects, these rows, and the folder with their files.
 
     Raises LoaderError if the view is not valid for the table, or selects no tokens.
     """
@@ -63,10 +64,11 @@ def select_rows(
         count=rows.count[group],
         times=MappedArray(str(folder / _TIMES)),
         copy=copy,
-        stored_tokens=taken.group_tokens,
+        stored_tokens=taken.stored_tokens,
         digest=key,
     )
-    return replace(taken, group_tokens=tokens, group_documents=documents, rows=selected), folder
+    taken = replace(taken, group_tokens=tokens, group_documents=documents, rows=selected)
+    return taken, selected, folder
 
 
 def _key(kind: str, *parts: object) -> str:
@@ -81,6 +83,8 @@ def _select(index: TableIndex, rows: TableRows, view: View, pinned: Pinned, fold
     for start in range(0, count, _ROWS_AT_ONCE):
         part = slice(start, start + _ROWS_AT_ONCE)
         times[part] = times_of[rows.document.values[part]]
+        if rows.times is not None:
+            times[part] *= rows.times.values[part]
     times.flush()
     columns = zip(*_count(rows, times), strict=True)
     group, copy, tokens, documents = (np.concatenate(column) for column in columns)

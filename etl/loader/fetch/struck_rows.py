@@ -1,0 +1,88 @@
+"""Leave the rows that deletion vectors strike out of the index of a token table.
+
+The files and their row groups remain as they are, so that the index needs to know where the struck rows are:
+16 bytes for each. The vectors say which rows they are, and the lengths of the documents in the row groups
+concerned say which tokens. Both are read once on a machine, and then taken from the cache.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from etl.delta.deletion_vectors import read_struck
+from etl.loader.fetch.document_lengths import read_lengths
+from etl.loader.fetch.file_cache import cached_arrays
+from etl.loader.fetch.selected_rows import StruckRows
+from etl.loader.fetch.table_index import TableIndex
+
+_FORMAT = 1  # increase it when the arrays change
+_THREADS = 16  # of which each waits for an object store
+
+
+def leave_out_struck(
+    index: TableIndex, rows: np.ndarray, vectors: Sequence[str | None]
+) -> TableIndex:
+    """Return the index of the rows that are not struck.
+
+    ``index`` has all rows; ``rows`` (G,) int32 are the rows of its row groups, and ``vectors`` (F,) the
+    deletion vectors of its files. Raises TableError if a vector is missing or damaged, and as
+    ``read_lengths`` does.
+    """
+    by_file = {file: vector for file, vector in enumerate(vectors) if vector is not None}
+    if not by_file:
+        return index
+    named = [(index.path(file), vector) for file, vector in by_file.items()]
+    arrays = cached_arrays(
+        "struck", [_FORMAT, index.url, named], partial(_read, index, rows, by_file)
+    )
+    if not len(arrays["numbers"]):
+        return index
+    digest = hashlib.sha256(b"\n".join(index.paths.tolist()))
+    digest.update(arrays["numbers"].astype("<i8").tobytes())
+    firsts = np.cumsum(rows, dtype=np.int64) - rows
+    struck = StruckRows(
+        firsts, rows, **arrays, stored_tokens=index.group_tokens, digest=digest.hexdigest()
+    )
+    groups = np.searchsorted(firsts + rows, struck.numbers, side="right")
+    lengths = struck.stops - struck.starts
+    tokens, documents = (
+        np.bincount(groups, weights, len(rows)).astype(np.int32)
+        for weights in (lengths, lengths > 0)
+    )
+    return replace(
+        index,
+        group_tokens=index.group_tokens - tokens,
+        group_documents=index.group_documents - documents,
+        rows=struck,
+    )
+
+
+def _read(index: TableIndex, rows: np.ndarray, by_file: dict[int, str]) -> dict[str, np.ndarray]:
+    """Return ``numbers``, ``starts`` and ``stops`` of the struck rows, as ``StruckRows`` has them."""
+    ends = np.cumsum(np.append(0, rows), dtype=np.int64)  # of the rows before each row group
+    bounds = ends[index.first_group]
+
+    def read(file: int) -> np.ndarray:
+        first, stop = bounds[file : file + 2].tolist()
+        entry = {"path": index.path(file), "vector": by_file[file], "physical_rows": stop - first}
+        return np.add(read_struck(index.url, entry), first)
+
+    if index.remote is None:
+        parts = [*map(read, by_file)]
+    else:
+        with ThreadPoolExecutor(_THREADS) as pool:
+            parts = [*pool.map(read, by_file)]
+    numbers = np.concatenate(parts)
+    places = np.searchsorted(numbers, ends)
+    groups = np.flatnonzero(np.diff(places)).tolist()
+    starts, stops = np.empty((2, len(numbers)), np.int32)
+    for group, lengths in zip(groups, read_lengths(index, groups), strict=True):
+        part = slice(*places[group : group + 2].tolist())
+        inside = numbers[part] - ends[group]
+        stops[part] = np.cumsum(lengths)[inside]
+        starts[part] = stops[part] - lengths[inside]
+    return {"numbers": numbers, "starts": starts, "stops": stops}
