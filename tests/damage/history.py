@@ -119,10 +119,10 @@ def _make_complete(lakes: Lakes, client: Client) -> None:
             _repair_one_file(recipe, client)
             shuffle(recipe.lake, cluster=client)
             optimize(recipe.lake)
-            _strike_a_row(recipe, 0)
+            _strike_a_row(recipe)
             _write_checkpoints(recipe)
-            _strike_a_row(recipe, 1)
     shuffle(recipe.lake, cluster=client)
+    _strike_a_row(recipe)
     tokens = Table.open(recipe.table_url("tokens")).data_files()["path"].to_pylist()[0]
     orphan = complete / "tokens" / f"{tokens[:32]}-0123456789ab-0.parquet"
     shutil.copy(complete / "tokens" / tokens, orphan)
@@ -138,11 +138,11 @@ def _repair_one_file(recipe: Recipe, client: Client) -> None:
     run(recipe, cluster=client)
 
 
-def _strike_a_row(recipe: Recipe, number: int) -> None:
+def _strike_a_row(recipe: Recipe) -> None:
     """Write a data file of shuffled tokens again with one row more, and strike that row."""
     url = recipe.table_url("tokens_shuffled")
     table = Table.open(url)
-    file = [*table.files("vector")][number]
+    file = next(file for file in table.files("vector") if file["vector"] is None)
     rows = read_live_rows(url, file, table.schema)
     name = re.sub(r"-[0-9a-f]{12}-\d+\.parquet$", "", file["path"])
     writer = DataFileWriter(table.url, table.schema, SPECS["tokens_shuffled"].layout, name=name)
