@@ -19,7 +19,7 @@ _DATA = {
     "duplicates": ("live", "released", "old"),
     "keys": ("live", "old"),
     "tokens": ("live", "released", "old"),
-    "tokens_shuffled": ("live", "released"),
+    "tokens_shuffled": ("live", "released", "old"),
 }
 _COMMITS = {
     "documents": ("create", "append", "epoch", "newest"),

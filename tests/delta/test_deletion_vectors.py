@@ -77,10 +77,14 @@ def live_rows(table: Table) -> list[int]:
     return sorted(live)
 
 
-def rows_by_delta_rs(table: Table) -> list[int]:
-    delta = deltalake.DeltaTable(
+def delta_rs(table: Table) -> deltalake.DeltaTable:
+    return deltalake.DeltaTable(
         table.url, table.version, storage_options=storage.delta_options(table.url)
     )
+
+
+def rows_by_delta_rs(table: Table) -> list[int]:
+    delta = delta_rs(table)
     found = QueryBuilder().register("t", delta).execute("select row from t").read_all()
     scanned = pa.table(delta.scan())
     assert sorted(pa.table(found)["row"].to_pylist()) == sorted(scanned["row"].to_pylist())
@@ -120,9 +124,7 @@ def test_every_version_has_the_rows_of_a_naive_table(
         elif argument == "tokenlake":
             table = table.checkpoint()
         else:
-            deltalake.DeltaTable(
-                table.url, storage_options=storage.delta_options(table.url)
-            ).create_checkpoint()
+            delta_rs(table).create_checkpoint()
         versions[table.version] = sorted(row for rows in files.values() for row in rows)
     for version, rows in versions.items():
         assert live_rows(Table.open(table.url, version)) == rows
@@ -132,7 +134,7 @@ def test_every_version_has_the_rows_of_a_naive_table(
 
 
 def protocol_of(table: Table) -> dict[str, Any]:
-    delta = deltalake.DeltaTable(table.url, table.version)
+    delta = delta_rs(table)
     required = delta.protocol()
     return {
         "versions": (required.min_reader_version, required.min_writer_version),
@@ -225,7 +227,7 @@ def test_descriptors_are_equal_strings_by_both_ways(
 
 
 # The rows 3, 4, 7, 11, 18 and 29, as the protocol's text encodes them, but in the portable format.
-INLINE = {
+INLINE: dict[str, Any] = {
     "storageType": "i",
     "pathOrInlineDv": "^Bg9^0rr910000000000iXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L",
     "sizeInBytes": 44,
@@ -249,6 +251,30 @@ def test_inline_vectors_are_read(tmp_path: Path) -> None:
     table = put_vector(tmp_path, INLINE)
     (file,) = table.files("path", "vector", "physical_rows")
     assert deletion_vectors.read_struck(table.url, file).tolist() == [3, 4, 7, 11, 18, 29]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"pathOrInlineDv": "no"},
+        {"pathOrInlineDv": INLINE["pathOrInlineDv"][:-5]},
+        {"pathOrInlineDv": "~" * 60},
+        {"storageType": "u"},
+        {"storageType": "u", "pathOrInlineDv": "no"},
+        {"storageType": "x"},
+        {"cardinality": 7},
+        {"sizeInBytes": 30},
+        {"sizeInBytes": -1, "storageType": "u", "pathOrInlineDv": "0" * 20},
+    ],
+)
+def test_a_descriptor_that_is_not_valid_is_reported(
+    tmp_path: Path, change: dict[str, object]
+) -> None:
+    table = put_vector(tmp_path, {**INLINE, **change})
+    with pytest.raises(TableError, match="the deletion vector of a data file is damaged: ."):
+        live_rows(table)
+    (commit,) = table.commits(after=0)
+    assert commit.add[0].stored_paths[0] == commit.add[0].path
 
 
 @pytest.mark.parametrize("kind", ["prefix", "root", "absolute"])
