@@ -88,10 +88,10 @@ def write(
 
     Workers write their partitions as data files; the commit's record holds ``lineage``. A missing table is
     created; if it has the name of a table that a recipe fills, or of ``keys``, its columns have the types of
-    that table, and ``documents`` may have those of ``texts``. All rows are stored as they are, also texts of
-    rejected documents. ``archive`` compresses tokens as far as possible, for tables that are stored rather
-    than trained on. Raises TableError if the columns differ from the table's, and MismatchError if the table
-    is managed by ``etl.run``.
+    that table, and ``documents`` may have the columns of ``texts``. All rows are stored as they are, also
+    texts of rejected documents. ``archive`` compresses tokens as far as possible, for tables that are stored
+    rather than trained on. Raises TableError if the columns differ from the table's, and MismatchError if the
+    table is managed by ``etl.run``.
     """
     url = storage.normalize(table_url)
     table = Table.open(url) if Table.exists(url) else None

@@ -13,8 +13,8 @@ in the table ``keys`` (``etl.dedup.key_lookup``): documents of earlier runs are 
 
 Cost: the hashes of new documents are read once, but no text; the shuffles move 24 bytes per unit and, for
 each of steps 2 and 3, 32 per repeat; all units with the same hash are in one partition. The workers keep the
-units whose hash occurs more than once, 24 bytes each. Between steps 2 and 3, the partitions of the hashes ask
-those of the documents which are short: 24 bytes for each document and partition that has units of it.
+units whose hash occurs more than once, 24 bytes each. Between steps 2 and 3, partitions of hashes ask
+partitions of documents which are short: 24 bytes for each document and partition that has units of it.
 """
 
 import json

@@ -144,7 +144,7 @@ def _judged(url: str, files: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
 
 
 def _check_texts(ledger: Ledger, texts: pl.DataFrame, documents: pl.DataFrame) -> Iterator[Problem]:
-    """Check that the texts are those of the documents with the same verdict."""
+    """Check that each text has a document with the same verdict, and the other way round."""
     address = [*_ADDRESS, "kept"]
     unknown = texts.join(documents, on=address, how="anti")
     yield from _by_file("texts", unknown, "of which `documents` has no row with the same verdict")
