@@ -3,6 +3,8 @@
 import math
 import struct
 from collections.abc import Callable
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -183,6 +185,45 @@ def test_columns_of_different_types_differ() -> None:
     kinds = (pa.int32(), pa.int64(), pa.uint64(), pa.float64(), pa.string(), pa.binary())
     digests = {digest_rows(pa.table({"a": pa.array([1]).cast(pa.string()).cast(k)})) for k in kinds}
     assert len(digests) == len(kinds)
+
+
+@pytest.mark.parametrize(
+    ("plain", "other", "values"),
+    [
+        (pa.string(), pa.dictionary(pa.int32(), pa.string()), ["a", None, "b", "a"]),
+        (pa.string(), pa.string_view(), ["a", None, "b" * 30]),
+        (pa.binary(), pa.binary_view(), [b"a", None, b"b" * 30]),
+        (NUMBERS, pa.list_(NUMBERS.value_field, 2), [[1, 2], None, [3, 4]]),
+        (NULLABLE, pa.list_(pa.int32(), 2), [[1, None], None, [2, 3]]),
+        (STRINGS, pa.large_list(STRINGS.value_field), [["a", "b"], None, []]),
+    ],
+    ids=str,
+)
+def test_the_layout_of_a_column_does_not_matter(
+    plain: pa.DataType, other: pa.DataType, values: list[Any]
+) -> None:
+    tables = [pa.table({"a": pa.array([None, *values], kind)}) for kind in (plain, other)]
+    assert digest_rows(tables[0]) == digest_rows(tables[1])
+    assert digest_rows(tables[0][2:]) == digest_rows(tables[1][2:])
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (pa.map_(pa.string(), pa.int32()), [[("a", 1), ("b", None)], [("b", 1)], [], [("a", 1)]]),
+        (pa.decimal128(9, 2), [Decimal("1.10"), Decimal("1.00"), Decimal("-1.10")]),
+        (pa.timestamp("us", "UTC"), [datetime(2026, 1, day, tzinfo=UTC) for day in (1, 2, 3)]),
+        (pa.date32(), [date(2026, 1, day) for day in (1, 2, 3)]),
+        (pa.list_(NULLABLE), [[[1], [2]], [[1, 2]], [[1], None], [None], []]),
+        (pa.list_(PAIR), [[{"a": 1.0, "b": None}], [{"a": None, "b": "x"}], [None], []]),
+    ],
+    ids=str,
+)
+def test_values_of_other_types_are_told_apart(kind: pa.DataType, values: list[Any]) -> None:
+    table = pa.table({"a": pa.array([*values, None], kind)})
+    digests = {digest_rows(table[k : k + 1]) for k in range(table.num_rows)}
+    assert len(digests) == table.num_rows
+    assert add_digests(digests) == digest_rows(table)
 
 
 def test_values_of_different_rows_do_not_mix() -> None:
