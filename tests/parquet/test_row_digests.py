@@ -3,8 +3,10 @@
 import math
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,9 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etl.parquet.row_digests import add_digests, digest_rows, digests_by
+from etl.parquet.data_file import DataFileWriter
+from etl.parquet.layout import Layout
+from etl.parquet.row_digests import add_digests, digest_rows, digests_by, from_hex
 
 NUMBERS = pa.list_(pa.field("element", pa.int32(), nullable=False))
 NULLABLE = pa.list_(pa.int32())
@@ -255,3 +259,36 @@ def test_many_rows_are_digested_in_parts(num_rows: int) -> None:
     rows = table.to_pylist()
     assert digest_rows(table[num_rows // 2 :]) == naive_digest(rows[num_rows // 2 :])
     assert digests_by(table[:0], "source") == {}
+
+
+def test_the_digests_of_data_files_leave_out_what_depends_on_the_files(tmp_path: Path) -> None:
+    schema = pa.schema(
+        {"row": pa.int64(), "tokens": NUMBERS, "count": pa.int32(), "end": pa.int64()}
+        | {"kind": pa.string()}
+    )
+    layout = Layout(
+        partition_by=("kind",),
+        statistics=("row",),
+        bulk="tokens",
+        running=("count", "end"),
+        physical=("end",),
+        row_group_bytes=40,
+        file_bytes=200,
+    )
+    rows = pa.table(
+        {
+            "row": range(100),
+            "tokens": pa.array([[k] * (k % 5) for k in range(100)], NUMBERS),
+            "count": pa.array([k % 5 for k in range(100)], pa.int32()),
+        }
+    )
+    digests = set()
+    for some in (layout, replace(layout, file_bytes=1 << 20)):
+        writer = DataFileWriter(str(tmp_path), schema, some, name="a" * 32, partition={"kind": "x"})
+        writer.append(rows[:33])
+        writer.append(rows[33:])
+        files = writer.close()
+        assert (len(files) > 1) == (some is layout)
+        digests.add(add_digests(from_hex(str(file.digest)) for file in files))
+    assert digests == {digest_rows(rows, values={"kind": "x"})}
+    assert digests != {digest_rows(rows, values={"kind": "y"})}
