@@ -53,9 +53,10 @@ def digests_by_source(table: Table, file: Mapping[str, Any]) -> Iterator[tuple[s
 
 
 def only_source(file: Mapping[str, Any]) -> str | None:
-    """Return the source of all rows of a data file, given its entry; None if it has several."""
+    """Return the source of all rows of a data file, given its entry; None if the log does not name one."""
     source: str | None = file.get("min.source")
-    return source if source is not None and source == file["max.source"] else None
+    is_only = file["rows"] is not None and source == file.get("max.source")
+    return source if is_only else None
 
 
 def is_digest_known(file: Mapping[str, Any]) -> bool:

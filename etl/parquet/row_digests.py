@@ -138,9 +138,10 @@ def _hash_values(values: pa.Array) -> _Hashes:
     from etl.kernels.bytes.utf8 import frozen
     from etl.kernels.hashing.xxh3 import LANES, hash_values
 
-    kind, count = values.type, len(values)
+    kind, count = _plain_type(values.type), len(values)
     if values.null_count == count:
         return np.zeros((count, 2), np.uint64)
+    values = values if kind == values.type else values.cast(kind)
     if pa.types.is_struct(kind):
         names = [kind.field(k).name for k in range(kind.num_fields)]
         return _hash_rows(dict(zip(names, values.flatten(), strict=True)), count)
@@ -154,8 +155,6 @@ def _hash_values(values: pa.Array) -> _Hashes:
 def _bytes_of(values: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Return the bytes of values, and where the bytes of each begin and end."""
     kind = values.type
-    if pa.types.is_dictionary(kind):
-        return _bytes_of(values.cast(kind.value_type))
     if _is_list(kind):
         offsets = values.offsets.to_numpy().astype(np.int64)
         elements = values.values.slice(offsets[0], offsets[-1] - offsets[0])
@@ -205,10 +204,21 @@ def _has_numbers(kind: pa.DataType) -> bool:
     return not is_map and not kind.value_field.nullable and pa.types.is_primitive(kind.value_type)
 
 
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type with the plainest layout of the same values."""
+    is_ = pa.types
+    if is_.is_dictionary(kind):
+        return kind.value_type
+    if is_.is_fixed_size_list(kind):
+        return pa.list_(kind.value_field)
+    if is_.is_string_view(kind):
+        return pa.string()
+    return pa.binary() if is_.is_binary_view(kind) else kind
+
+
 def _type_name(kind: pa.DataType) -> str:
     """Return the name of a type, the same for all layouts of equal values."""
-    if pa.types.is_dictionary(kind):
-        return _type_name(kind.value_type)
+    kind = _plain_type(kind)
     if _is_list(kind):
         element = kind.field(0)
         return f"list<{_type_name(element.type)}{'' if _has_numbers(kind) else '?'}>"

@@ -3,6 +3,10 @@
 import math
 import struct
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +16,9 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etl.parquet.row_digests import add_digests, digest_rows, digests_by
+from etl.parquet.data_file import DataFileWriter
+from etl.parquet.layout import Layout
+from etl.parquet.row_digests import add_digests, digest_rows, digests_by, from_hex
 
 NUMBERS = pa.list_(pa.field("element", pa.int32(), nullable=False))
 NULLABLE = pa.list_(pa.int32())
@@ -185,6 +191,45 @@ def test_columns_of_different_types_differ() -> None:
     assert len(digests) == len(kinds)
 
 
+@pytest.mark.parametrize(
+    ("plain", "other", "values"),
+    [
+        (pa.string(), pa.dictionary(pa.int32(), pa.string()), ["a", None, "b", "a"]),
+        (pa.string(), pa.string_view(), ["a", None, "b" * 30]),
+        (pa.binary(), pa.binary_view(), [b"a", None, b"b" * 30]),
+        (NUMBERS, pa.list_(NUMBERS.value_field, 2), [[1, 2], None, [3, 4]]),
+        (NULLABLE, pa.list_(pa.int32(), 2), [[1, None], None, [2, 3]]),
+        (STRINGS, pa.large_list(STRINGS.value_field), [["a", "b"], None, []]),
+    ],
+    ids=str,
+)
+def test_the_layout_of_a_column_does_not_matter(
+    plain: pa.DataType, other: pa.DataType, values: list[Any]
+) -> None:
+    tables = [pa.table({"a": pa.array([None, *values], kind)}) for kind in (plain, other)]
+    assert digest_rows(tables[0]) == digest_rows(tables[1])
+    assert digest_rows(tables[0][2:]) == digest_rows(tables[1][2:])
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (pa.map_(pa.string(), pa.int32()), [[("a", 1), ("b", None)], [("b", 1)], [], [("a", 1)]]),
+        (pa.decimal128(9, 2), [Decimal("1.10"), Decimal("1.00"), Decimal("-1.10")]),
+        (pa.timestamp("us", "UTC"), [datetime(2026, 1, day, tzinfo=UTC) for day in (1, 2, 3)]),
+        (pa.date32(), [date(2026, 1, day) for day in (1, 2, 3)]),
+        (pa.list_(NULLABLE), [[[1], [2]], [[1, 2]], [[1], None], [None], []]),
+        (pa.list_(PAIR), [[{"a": 1.0, "b": None}], [{"a": None, "b": "x"}], [None], []]),
+    ],
+    ids=str,
+)
+def test_values_of_other_types_are_told_apart(kind: pa.DataType, values: list[Any]) -> None:
+    table = pa.table({"a": pa.array([*values, None], kind)})
+    digests = {digest_rows(table[k : k + 1]) for k in range(table.num_rows)}
+    assert len(digests) == table.num_rows
+    assert add_digests(digests) == digest_rows(table)
+
+
 def test_values_of_different_rows_do_not_mix() -> None:
     one = pa.table({"a": ["x", "y"], "b": ["u", "v"]})
     other = pa.table({"a": ["x", "y"], "b": ["v", "u"]})
@@ -214,3 +259,36 @@ def test_many_rows_are_digested_in_parts(num_rows: int) -> None:
     rows = table.to_pylist()
     assert digest_rows(table[num_rows // 2 :]) == naive_digest(rows[num_rows // 2 :])
     assert digests_by(table[:0], "source") == {}
+
+
+def test_the_digests_of_data_files_leave_out_what_depends_on_the_files(tmp_path: Path) -> None:
+    schema = pa.schema(
+        {"row": pa.int64(), "tokens": NUMBERS, "count": pa.int32(), "end": pa.int64()}
+        | {"kind": pa.string()}
+    )
+    layout = Layout(
+        partition_by=("kind",),
+        statistics=("row",),
+        bulk="tokens",
+        running=("count", "end"),
+        physical=("end",),
+        row_group_bytes=40,
+        file_bytes=200,
+    )
+    rows = pa.table(
+        {
+            "row": range(100),
+            "tokens": pa.array([[k] * (k % 5) for k in range(100)], NUMBERS),
+            "count": pa.array([k % 5 for k in range(100)], pa.int32()),
+        }
+    )
+    digests = set()
+    for some in (layout, replace(layout, file_bytes=1 << 20)):
+        writer = DataFileWriter(str(tmp_path), schema, some, name="a" * 32, partition={"kind": "x"})
+        writer.append(rows[:33])
+        writer.append(rows[33:])
+        files = writer.close()
+        assert (len(files) > 1) == (some is layout)
+        digests.add(add_digests(from_hex(str(file.digest)) for file in files))
+    assert digests == {digest_rows(rows, values={"kind": "x"})}
+    assert digests != {digest_rows(rows, values={"kind": "y"})}
