@@ -196,7 +196,7 @@ LOSSES: Final[dict[str, Loss]] = {
     **{f"checkpoints of {table} lost": _delete(f"{table}/_delta_log/*check*") for table in SPECS},
     **{f"log of {table} lost": _delete_folder(f"{table}/_delta_log") for table in SPECS},
     **{f"data of {table} lost": _delete(f"{table}/**/*-0.parquet") for table in SPECS},
-    "vectors of tokens lost": _delete("tokens/_dv/*.bin"),
+    "vectors of tokens_shuffled lost": _delete("tokens_shuffled/_dv/*.bin"),
     **{f"table {table} lost": _delete_folder(table) for table in SPECS},
     "all tables but documents lost": _delete_all(
         *(_delete_folder(table) for table in SPECS if table != "documents")

@@ -9,6 +9,7 @@ import gzip
 import json
 import os
 import random
+import re
 import shutil
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -29,8 +30,6 @@ from etl.job import commit_policy
 from etl.job.run import run
 from etl.job.shuffle import shuffle
 from etl.lake import releases
-from etl.lake.ledger import Drop, key_of, open_ledger
-from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.table_specs import SPECS
 from etl.maintenance.optimize import optimize
 from etl.maintenance.repair import repair
@@ -39,7 +38,7 @@ from etl.parquet.data_file import DataFileWriter
 from etl.recipe.recipe import Recipe
 from tests.helpers.corpus import prose, write_parquet
 from tests.helpers.listeners import Calls
-from tests.helpers.strikes import strike_by_us
+from tests.helpers.strikes import replace_by_us, strike_by_us
 
 Record = dict[str, str | None]
 
@@ -112,7 +111,6 @@ def _make_complete(lakes: Lakes, client: Client) -> None:
         elif increment == 2:
             optimize(recipe.lake)
             shuffle(recipe.lake, cluster=client)
-            _strike_a_row(recipe, 0)
             _make_older(complete, days=2)
             vacuum(recipe.lake, retain=timedelta(days=1), delete=True)
             releases.create_release(recipe.lake, "first")
@@ -121,10 +119,10 @@ def _make_complete(lakes: Lakes, client: Client) -> None:
             _repair_one_file(recipe, client)
             shuffle(recipe.lake, cluster=client)
             optimize(recipe.lake)
-            _strike_a_row(recipe, 0)
+            _strike_a_row(recipe)
             _write_checkpoints(recipe)
-            _strike_a_row(recipe, 1)
     shuffle(recipe.lake, cluster=client)
+    _strike_a_row(recipe)
     tokens = Table.open(recipe.table_url("tokens")).data_files()["path"].to_pylist()[0]
     orphan = complete / "tokens" / f"{tokens[:32]}-0123456789ab-0.parquet"
     shutil.copy(complete / "tokens" / tokens, orphan)
@@ -140,18 +138,18 @@ def _repair_one_file(recipe: Recipe, client: Client) -> None:
     run(recipe, cluster=client)
 
 
-def _strike_a_row(recipe: Recipe, number: int) -> None:
-    """Write a data file of tokens again with one row more, and strike that row."""
-    table = Table.open(recipe.table_url("tokens"))
-    file = [*table.files("vector")][number]
-    rows = read_live_rows(table.url, file, table.schema)
-    ledger = open_ledger(table)
-    key = key_of(file["path"])
-    writer = DataFileWriter(table.url, table.schema, SPECS["tokens"].layout, name=key)
+def _strike_a_row(recipe: Recipe) -> None:
+    """Write a data file of shuffled tokens again with one row more, and strike that row."""
+    url = recipe.table_url("tokens_shuffled")
+    table = Table.open(url)
+    file = next(file for file in table.files("vector") if file["vector"] is None)
+    rows = read_live_rows(url, file, table.schema)
+    name = re.sub(r"-[0-9a-f]{12}-\d+\.parquet$", "", file["path"])
+    writer = DataFileWriter(table.url, table.schema, SPECS["tokens_shuffled"].layout, name=name)
     writer.append(pa.concat_tables([rows, rows.slice(0, 1)]))
-    drop = Drop(paths=[file["path"]], add=[LedgerEntry(key, writer.close())])
-    ledger.drop(drop, lambda *_: None, lake_epoch=ledger.lake_epoch)
-    strike_by_us(table.url, {drop.add[0].data_files[0].path: [rows.num_rows]})
+    (longer,) = writer.close()
+    replace_by_us(table.url, [longer], [file["path"]])
+    strike_by_us(table.url, {longer.path: [rows.num_rows]})
 
 
 def _recipe(folder: Path, tokenizer: Path, *, cuts: bool) -> Recipe:

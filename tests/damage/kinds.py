@@ -18,7 +18,7 @@ _DATA = {
     "duplicates": ("live", "released", "old"),
     "keys": ("live", "old"),
     "tokens": ("live", "released", "old"),
-    "tokens_shuffled": ("live", "released"),
+    "tokens_shuffled": ("live", "released", "old"),
 }
 _COMMITS = {
     "documents": ("create", "append", "epoch", "newest"),
@@ -38,7 +38,7 @@ _SMALL = {
 
 KINDS: Final[tuple[str, ...]] = (
     *(f"{table} {role} data" for table, roles in _DATA.items() for role in roles),
-    *(f"tokens {role} vectors" for role in ("live", "released")),
+    "tokens_shuffled live vectors",
     "orphan data",
     *(f"{table} {role} entry" for table, roles in _COMMITS.items() for role in roles),
     *(f"{table} {age} checkpoint" for table in _DATA for age in ("old", "newest")),

@@ -225,7 +225,7 @@ def test_descriptors_are_equal_strings_by_both_ways(
 
 
 # The rows 3, 4, 7, 11, 18 and 29, as the protocol's text encodes them, but in the portable format.
-INLINE = {
+INLINE: dict[str, Any] = {
     "storageType": "i",
     "pathOrInlineDv": "^Bg9^0rr910000000000iXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L",
     "sizeInBytes": 44,
@@ -249,6 +249,30 @@ def test_inline_vectors_are_read(tmp_path: Path) -> None:
     table = put_vector(tmp_path, INLINE)
     (file,) = table.files("path", "vector", "physical_rows")
     assert deletion_vectors.read_struck(table.url, file).tolist() == [3, 4, 7, 11, 18, 29]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"pathOrInlineDv": "no"},
+        {"pathOrInlineDv": INLINE["pathOrInlineDv"][:-5]},
+        {"pathOrInlineDv": "~" * 60},
+        {"storageType": "u"},
+        {"storageType": "u", "pathOrInlineDv": "no"},
+        {"storageType": "x"},
+        {"cardinality": 7},
+        {"sizeInBytes": 30},
+        {"sizeInBytes": -1, "storageType": "u", "pathOrInlineDv": "0" * 20},
+    ],
+)
+def test_a_descriptor_that_is_not_valid_is_reported(
+    tmp_path: Path, change: dict[str, object]
+) -> None:
+    table = put_vector(tmp_path, {**INLINE, **change})
+    with pytest.raises(TableError, match="the deletion vector of a data file is damaged: ."):
+        live_rows(table)
+    (commit,) = table.commits(after=0)
+    assert commit.add[0].stored_paths[0] == commit.add[0].path
 
 
 @pytest.mark.parametrize("kind", ["prefix", "root", "absolute"])

@@ -1,13 +1,12 @@
 """Rows that are struck, as a commit of ours or as another program does it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from etl import storage
 from etl.delta.deletion_vectors import FOLDER, path_of
 from etl.delta.table import Table
-from etl.lake.ledger import Drop, key_of, open_ledger
-from etl.lake.ledger_entry import LedgerEntry
+from etl.lake.ledger import open_ledger
 from etl.parquet.data_file import DataFile
 from tests.helpers.paths import at, move
 
@@ -15,13 +14,16 @@ Positions = Mapping[str, Iterable[int]]
 
 
 def strike_by_us(url: str, positions: Positions) -> Table:
-    """Strike rows in a commit of the table's recipe, which starts an epoch of the table."""
+    """Strike rows in a commit of the table's recipe."""
+    table = Table.open(url)
+    return replace_by_us(url, table.strike(positions), positions)
+
+
+def replace_by_us(url: str, add: Sequence[DataFile], remove: Iterable[str]) -> Table:
+    """Replace data files in a commit of the table's recipe, which records no work."""
     ledger = open_ledger(Table.open(url))
+    ledger._commit(add, {}, None, remove=list(remove))
     assert ledger.table is not None
-    files = ledger.table.strike(positions)
-    entries = [LedgerEntry(key_of(file.path), [file]) for file in files]
-    drop = Drop(paths=positions, add=entries)
-    ledger.drop(drop, lambda *_: None, lake_epoch=ledger.lake_epoch)
     return ledger.table
 
 

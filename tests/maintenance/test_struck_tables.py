@@ -172,3 +172,19 @@ def test_compaction_leaves_out_struck_rows(recipe: Recipe) -> None:
     table = Table.open(url)
     assert struck.keys().isdisjoint({file.path for file in live_files(table)})
     assert [problem for problem in verify(recipe.lake) if problem.table == "tokens"] == []
+
+
+def test_a_lost_vector_that_only_a_release_needs_is_reported(recipe: Recipe) -> None:
+    url = recipe.table_url("tokens")
+    (path,) = first_files(recipe, "tokens", 1)
+    old = strike_by_us(url, {path: [0]})
+    releases.create_release(recipe.lake, "struck", version=old.version)
+    (vector,) = (str(path_of(file.vector)) for file in live_files(old) if file.vector)
+    newest = live_files(strike_by_us(url, {path: []}))
+    assert verify(recipe.lake) == []
+    at(f"{url}/{vector}").unlink()
+    (problem,) = verify(recipe.lake)
+    assert (problem.file, problem.release) == (path, "struck")
+    result = repair(recipe.lake, drop=True)
+    assert [left.problem for left in result.left] == [problem]
+    assert live_files(Table.open(url)) == newest
