@@ -21,7 +21,7 @@ from etl.loader.check_table import sample_ends
 from etl.loader.fetch.range_requests import Remote
 from etl.loader.fetch.read_index import read_index
 from etl.loader.replay import replay
-from tests.exports.test_megatron import read_megatron
+from tests.helpers.megatron_files import read_megatron
 from tests.helpers.paths import at, copy
 from tests.helpers.struck_tables import strike
 from tests.helpers.token_tables import (
@@ -169,8 +169,8 @@ def test_a_vector_may_change_in_any_commit(tmp_path):
     versions = {0: (), 1: (), 2: choose(SMALL, "last")}
     strike(f"{lake}/tokens", addresses_of(versions[2]))
     for kind in kinds:
-        struck = choose(SMALL, kind)
-        versions[strike(f"{lake}/tokens", addresses_of(struck)).version] = struck
+        chosen = choose(SMALL, kind)
+        versions[strike(f"{lake}/tokens", addresses_of(chosen)).version] = chosen
     versions[strike(f"{lake}/tokens", []).version] = ()
     for version, struck in [*versions.items()][1:]:
         dataset = TokenDataset(lake, version=version, **options)
@@ -182,16 +182,16 @@ def test_a_vector_may_change_in_any_commit(tmp_path):
         assert plan == TokenDataset(lake, version=same[0], **options).state_dict()["plan"]
 
 
-def test_a_state_continues_at_its_version_and_is_refused_at_another(tmp_path):
-    lake = make_lake(UPath(tmp_path), SMALL)
-    options = {"seq_len": 7, "shuffle": MIXED}
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_state_continues_at_its_version_and_is_refused_at_another(tmp_path, name):
+    lake, options = make_lake(UPath(tmp_path), SMALL), FORMATS[name]
     for struck in ((), choose(SMALL, "scattered"), choose(SMALL, "row groups")):
         version = strike(f"{lake}/tokens", addresses_of(struck)).version
         whole = as_lists(TokenDataset(lake, **options).batches(2))
         dataset = TokenDataset(lake, **options)
         batches = dataset.batches(2)
         reader = iter(batches)
-        read = as_lists(next(reader) for _ in range(5))
+        read = as_lists(next(reader) for _ in range(2))
         state = dataset.state_dict()
         strike(f"{lake}/tokens", addresses_of(choose(SMALL, "last")))
         resumed = TokenDataset.from_state(lake, state)

@@ -146,7 +146,7 @@ class StruckRows:
         return selected
 
     def spans(self, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the tokens of a row group that are read, as those of a view."""
+        """Return the starts and ends of the tokens of a row group that are read, as ``TableRows`` does."""
         struck = self._slice(number)
         starts, stops = self.starts[struck], self.stops[struck]
         has_tokens = starts < stops

@@ -69,7 +69,8 @@ def _read(index: TableIndex, rows: np.ndarray, by_file: dict[int, str]) -> dict[
     def read(file: int) -> np.ndarray:
         first, stop = bounds[file : file + 2].tolist()
         entry = {"path": index.path(file), "vector": by_file[file], "physical_rows": stop - first}
-        return np.add(read_struck(index.url, entry), first)
+        numbers: np.ndarray = read_struck(index.url, entry) + first
+        return numbers
 
     if index.remote is None:
         parts = [*map(read, by_file)]

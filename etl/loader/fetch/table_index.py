@@ -54,7 +54,7 @@ class TableIndex:
 
     @property
     def rows_digest(self) -> str:
-        """What identifies the rows that are read among those of the files; empty for all."""
+        """What identifies the rows that are read, given the files; empty for all."""
         return "" if self.rows is None else self.rows.digest
 
     @property
