@@ -103,6 +103,8 @@ STORED_ROWS = (
     "etl.delta.live_rows",
     "etl.audit.verify.row_checks",  # running totals include struck rows
     "etl.lake.merge_files",  # the layout of a file
+    "etl.lake.row_difference",  # struck rows that may live again
+    "etl.lake.table_digest",  # rows that a commit strikes
     # To be converted:
     "etl.audit.duplicates.rows_by_source",
     "etl.audit.lake_report",

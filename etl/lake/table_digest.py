@@ -8,12 +8,16 @@ files that it removes.
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from etl import schemas
+from etl.delta.deletion_vectors import read_struck
 from etl.delta.live_rows import read_live_row_groups
 from etl.delta.table import Table
 from etl.errors import StorageError, TableError
 from etl.lake.commit_info import fields_of, is_ours, to_commit_info
 from etl.parquet.data_file import DataFile
+from etl.parquet.data_file_reader import Positions, open_data_file
 from etl.parquet.row_digests import add_digests, digest_rows, digests_by, from_hex, to_hex
 
 
@@ -30,10 +34,10 @@ def table_digest(table: Table) -> int:
 def file_digest(table: Table, file: Mapping[str, Any]) -> int:
     """Return the digest of the live rows of a data file, given its entry in the list of data files.
 
-    If the log has none, as for the files of other programs, or if some rows are struck, the rows are read.
-    Raises StorageError or TableError if the file cannot be read.
+    If the log has none, as for the files of other programs, the rows are read. Raises StorageError or
+    TableError if the file cannot be read.
     """
-    if is_digest_known(file):
+    if file["digest"] is not None:
         return from_hex(file["digest"])
     without, values = physical_columns(table.url), partition_values(file)
     groups = read_live_row_groups(table.url, file)
@@ -52,6 +56,32 @@ def digests_by_source(table: Table, file: Mapping[str, Any]) -> Iterator[tuple[s
             yield source, count, digest
 
 
+def digest_after_strike(table: Table, before: Mapping[str, Any], vector: str | None) -> str | None:
+    """Return the digest of the live rows of a data file with another deletion vector, None if it had none.
+
+    ``before`` is the entry of the file with ``physical_rows``. Only rows are read that are struck, or live
+    again. Raises as ``file_digest`` does.
+    """
+    if before["digest"] is None:
+        return None
+    old, new = (read_struck(table.url, {**before, "vector": v}) for v in (before["vector"], vector))
+    back, gone = (
+        _digest_at(table, before, np.setdiff1d(one, other, assume_unique=True))
+        for one, other in ((old, new), (new, old))
+    )
+    return to_hex(add_digests([from_hex(before["digest"]), back, -gone]))
+
+
+def _digest_at(table: Table, file: Mapping[str, Any], positions: Positions) -> int:
+    """Return the digest of rows of a data file, struck or not, given by position."""
+    others = np.setdiff1d(np.arange(file["physical_rows"]), positions, assume_unique=True)
+    without, values, digest = physical_columns(table.url), partition_values(file), 0
+    with open_data_file(table.url, file, struck=others) as opened:
+        for group in opened.groups_at(positions):
+            digest += digest_rows(opened.row_group(group), without=without, values=values)
+    return digest
+
+
 def only_source(file: Mapping[str, Any]) -> str | None:
     """Return the source of all rows of a data file, given its entry; None if the log does not name one."""
     source: str | None = file.get("min.source")
@@ -59,15 +89,10 @@ def only_source(file: Mapping[str, Any]) -> str | None:
     return source if is_only else None
 
 
-def is_digest_known(file: Mapping[str, Any]) -> bool:
-    """Return whether the log has the digest of the live rows of a data file, given its entry."""
-    return file["digest"] is not None and file.get("vector") is None
-
-
 def list_files(table: Table, *columns: str) -> Iterator[dict[str, Any]]:
     """Yield the entries of data files with the columns that the functions here need, and others."""
     partition = (f"partition.{name}" for name in table.partition_columns)
-    return table.files("path", "digest", "vector", *partition, *columns, by=())
+    return table.files("path", "digest", "vector", "physical_rows", *partition, *columns, by=())
 
 
 def partition_values(file: Mapping[str, Any]) -> dict[str, str | None]:

@@ -108,6 +108,12 @@ class DataFileReader:
             rows = self._live(rows, self._first_row(number))
             return self._fill(rows) if columns is None else rows
 
+    def groups_at(self, positions: Positions) -> Iterator[int]:
+        """Yield the row groups with rows at these positions (ascending) in the file."""
+        sizes = (self.footer.row_group(group).num_rows for group in range(self.num_row_groups))
+        places = np.searchsorted(positions, np.cumsum([0, *sizes]))
+        yield from np.flatnonzero(np.diff(places)).tolist()
+
     def batches(self, max_rows: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the file in batches of at most so many."""
         batches = self._file.iter_batches(max_rows, columns=self._columns, use_threads=False)

@@ -13,9 +13,11 @@ from etl.errors import ConflictError
 from etl.lake.ledger import Ledger
 from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.row_difference import RowDifference, find_difference
+from etl.lake.table_digest import file_digest, list_files, table_digest
 from etl.parquet.data_file import DataFileWriter
 from etl.parquet.data_file_reader import read_columns
 from etl.parquet.layout import Layout
+from etl.parquet.row_digests import add_digests
 from tests.helpers.paths import NewPlace
 
 SCHEMA = pa.schema(
@@ -80,6 +82,15 @@ def live(ledger: Ledger) -> list[Row]:
         ]
         assert len(stored) - len(struck) == file["rows"]
     return sorted(found, key=str)
+
+
+def digests(ledger: Ledger) -> tuple[int, int]:
+    """Return the digest of the table by its log, and by its rows."""
+    assert ledger.table is not None
+    files = [{**file, "digest": None} for file in list_files(ledger.table)]
+    read = add_digests(file_digest(ledger.table, file) for file in files)
+    assert all(file["digest"] for file in list_files(ledger.table))  # none is read
+    return table_digest(ledger.table), read
 
 
 def test_rows_leave_and_come_back(tmp_path: UPath) -> None:
@@ -164,4 +175,6 @@ def test_any_target_is_reached(
         again = find_difference(ledger.table, rows_of(target), scope)
         assert not again.struck
         assert ledger.foreign_changes() is None
+        by_log, by_rows = digests(ledger)
+        assert by_log == by_rows
         assert live(ledger_of(UPath(ledger.url))) == live(ledger)

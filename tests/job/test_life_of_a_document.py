@@ -14,7 +14,7 @@ import etl
 from etl.compute.local_cluster import start_in_process
 from etl.loader import TokenDataset
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parent.parent.parent
 WORDS = "the heron waded in shallow water and no one could say for how long it had been there with".split()
 PAGE = ROOT / "docs" / "explanation" / "life-of-a-document.md"
 
