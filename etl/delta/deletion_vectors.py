@@ -50,7 +50,7 @@ def to_json(descriptor: Mapping[str, Any]) -> str:
 
 
 def path_of(vector: str) -> str | None:
-    """Return the path inside the table of the file with a vector; None if it has no such file.
+    """Return the path inside the table of the file with a vector; None if it names no such file.
 
     >>> path_of('{"storageType":"u","pathOrInlineDv":"ab^-aqEH.-t@S}K{vb[*k^"}')
     'ab/deletion_vector_d2c639aa-8816-431a-aaf6-d3fe2512ff61.bin'
@@ -59,8 +59,11 @@ def path_of(vector: str) -> str | None:
     if descriptor["storageType"] != "u":
         return None
     name = descriptor["pathOrInlineDv"]
-    uuid = UUID(bytes=_from_base85(name[-_UUID_CHARS:]))
-    prefix = name[:-_UUID_CHARS]
+    prefix, digits = name[:-_UUID_CHARS], name[-_UUID_CHARS:]
+    try:
+        uuid = UUID(bytes=_from_base85(digits))
+    except ValueError:
+        return None
     return f"{prefix}/deletion_vector_{uuid}.bin" if prefix else f"deletion_vector_{uuid}.bin"
 
 
@@ -94,6 +97,8 @@ def _read_vector(url: str, vector: Mapping[str, Any]) -> bytes:
     if kind not in ("u", "p"):
         raise ValueError(f"its storage type is {kind!r}")
     path = path_of(to_json(vector))
+    if kind == "u" and path is None:
+        raise ValueError(f"{name!r} is not the name of a file in base85")
     uri = storage.normalize(unquote(name)) if path is None else storage.join(url, path)
     start = vector.get("offset") or 0
     if min(start, size) < 0:

@@ -138,8 +138,14 @@ def permits_vectors(protocol: Mapping[str, Any]) -> bool:
 
 
 def with_vectors(state: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """Return the ``protocol`` and the ``metaData`` of a table so that it may have deletion vectors."""
+    """Return the ``protocol`` and the ``metaData`` of a table so that it may have deletion vectors.
+
+    They are the same objects if it may have them already.
+    """
     protocol, metadata = state["protocol"], state["metaData"]
+    properties = metadata.get("configuration") or {}
+    if permits_vectors(protocol) and _is_true(properties.get(_ENABLE_VECTORS)):
+        return dict(state)
     listed = protocol.get("writerFeatures")
     if listed is None:  # a version without a list implies features, which the list must then have
         listed = _WRITER_VERSION_2 if int(protocol["minWriterVersion"]) > 1 else ()
@@ -149,7 +155,7 @@ def with_vectors(state: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[st
         "readerFeatures": sorted({*(protocol.get("readerFeatures") or ()), DELETION_VECTORS}),
         "writerFeatures": sorted({*listed, DELETION_VECTORS}),
     }
-    configuration = {**(metadata.get("configuration") or {}), _ENABLE_VECTORS: "true"}
+    configuration = {**properties, _ENABLE_VECTORS: "true"}
     return {"protocol": upgraded, "metaData": {**metadata, "configuration": configuration}}
 
 

@@ -81,7 +81,9 @@ def decode(data: bytes, count: int) -> Positions:
             raise ValueError(f"its format is {magic}, not {_MAGIC}")
         found, start, remaining = [np.empty(0, np.int64)], 12, count
         for _ in range(num_bitmaps):
-            (high,) = struct.unpack_from("<I", data, start)
+            (high,) = struct.unpack_from("<i", data, start)
+            if high < 0:
+                raise ValueError("it has negative positions")
             bitmap = _Bitmap(data, start + 4, remaining)
             found.append(bitmap.positions() | (high << 32))
             start, remaining = bitmap.stop, remaining - bitmap.count

@@ -262,7 +262,7 @@ class Table:
         if overwrite is not None:
             info["operationParameters"] = {"mode": "Overwrite"}
             removed = {file["path"]: file["vector"] for file in self.files("path", "vector")}
-        stated = {kind: action for kind, action in state.items() if action != before[kind]}
+        stated = {kind: action for kind, action in state.items() if action is not before[kind]}
         if self._lost is not None:
             info["lost"], stated = ranges(self._lost), state
         actions = commit_actions(

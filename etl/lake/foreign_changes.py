@@ -85,13 +85,17 @@ def find_foreign_changes(table: Table) -> ForeignChanges:
 
 def live_files(table: Table) -> set[LogicalFile]:
     """Return the live data files of a table with their deletion vectors."""
-    return {LogicalFile(f["path"], f["vector"]) for f in table.files("path", "vector", by=())}
+    return set(map(LogicalFile._make, _paths_and_vectors(table)))
 
 
 def hash_live(table: Table) -> int:
     """Return the hash of the live data files of a table."""
-    files = table.files("path", "vector", by=())
-    return hash_files((file["path"], file["vector"]) for file in files)
+    return hash_files(_paths_and_vectors(table))
+
+
+def _paths_and_vectors(table: Table) -> Iterator[tuple[str, str | None]]:
+    for batch in table.file_batches(("vector",)):
+        yield from zip(batch["path"].to_pylist(), batch["vector"].to_pylist(), strict=True)
 
 
 def hash_files(files: Iterable[tuple[str, str | None]]) -> int:

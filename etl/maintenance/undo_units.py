@@ -129,7 +129,8 @@ class Undo:
         # A problem of a file that is not live, such as of an old version, is left.
         live = {f"{name}/{file['path']}" for name, t in made.items() for file in t.files()}
         for problem in [*problems, *self._missing_files()]:
-            if f"{problem.table}/{problem.file}" in live:
+            # A release may need another deletion vector of a file that is live.
+            if problem.release is None and f"{problem.table}/{problem.file}" in live:
                 self._damaged.append(problem)
             else:
                 self.left.append(unrepaired(lake, problem))

@@ -198,15 +198,15 @@ def _commit_action(recipe: Recipe, kind: str, action: dict[str, Any]) -> None:
 
 
 def test_unsupported_table_features_are_refused(recipe: Recipe) -> None:
-    features = {"readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}
+    features = {"readerFeatures": ["typeWidening"], "writerFeatures": ["typeWidening"]}
     protocol = {"minReaderVersion": 3, "minWriterVersion": 7, **features}
     _commit_action(recipe, "documents", {"protocol": protocol})
     with pytest.raises(
-        TableError, match=r"unsupported Delta features \(deletionVectors\)(.|\n)*rewrite the table"
+        TableError, match=r"unsupported Delta features \(typeWidening\)(.|\n)*rewrite the table"
     ):
         Table.open(recipe.table_url("documents"))
     (problem,) = verify(recipe.lake)
-    assert "deletionVectors" in problem.what
+    assert "typeWidening" in problem.what
     first = json.loads(entry(recipe, "tokens", 0).read_text().splitlines()[1])
     metadata = (
         first.get("metaData")

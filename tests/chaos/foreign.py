@@ -9,6 +9,9 @@ from deltalake import DeltaTable, TableFeatures, write_deltalake
 from deltalake.exceptions import DeltaError
 from deltalake.schema import Field, PrimitiveType
 
+from etl.delta.table import Table
+from tests.helpers.strikes import strike_by_other
+
 Operation = Callable[[DeltaTable, random.Random], object]
 
 
@@ -41,6 +44,18 @@ def delete_rows(table: DeltaTable, _: random.Random) -> None:
     """Delete every first row of an input file, so that files are written again without it."""
     if "row" in table.to_pyarrow_table().column_names:
         table.delete("row = 0")
+
+
+def strike_rows(table: DeltaTable, rng: random.Random) -> None:
+    """Strike every first row of some data files, as engines with deletion vectors do."""
+    opened = Table.open(table.table_uri)
+    paths = [file["path"] for file in opened.files("path") if rng.random() < 0.7]
+    strike_by_other(opened.url, {path: [0] for path in paths})
+
+
+def strike_and_vacuum(table: DeltaTable, rng: random.Random) -> None:
+    strike_rows(table, rng)
+    vacuum(DeltaTable(table.table_uri), rng)
 
 
 def delete_all(table: DeltaTable, _: random.Random) -> None:
@@ -126,6 +141,7 @@ HARMLESS: tuple[Operation, ...] = (
     set_property,
     describe,
     allow_append_only,
+    allow_deletion_vectors,
 )
 """Operations that change neither data nor what writers must know."""
 
@@ -134,6 +150,8 @@ CHANGES: tuple[Operation, ...] = (
     overwrite,
     delete_files,
     delete_rows,
+    strike_rows,
+    strike_and_vacuum,
     delete_all,
     update,
     compact,
@@ -146,7 +164,7 @@ CHANGES: tuple[Operation, ...] = (
 WITHOUT_TRACE: tuple[Operation, ...] = (restore_twice, vacuum)
 """Operations that leave the newest version as it was, but may harm a run in progress."""
 
-PROTOCOL: tuple[Operation, ...] = (add_constraint, allow_deletion_vectors, track_rows)
+PROTOCOL: tuple[Operation, ...] = (add_constraint, track_rows)
 """Operations after which a writer must know more of the protocol."""
 
 

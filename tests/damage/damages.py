@@ -97,9 +97,9 @@ UNSEEN_BY_QUICK: Final = ("bit 1", "bit 2", "bit 3", "zeros")
 
 def applies(damage: str, kind: str) -> bool:
     """Return whether a kind of damage exists for a kind of file."""
-    is_parquet = kind.endswith((" data", " checkpoint"))
+    is_binary = kind.endswith((" data", " checkpoint", " vectors"))
     if damage in _TEXT_ONLY:
-        return not is_parquet
+        return not is_binary
     if damage == "copied as next":
         return kind.endswith((" entry", " checkpoint"))
     if damage == "other table":
@@ -196,6 +196,7 @@ LOSSES: Final[dict[str, Loss]] = {
     **{f"checkpoints of {table} lost": _delete(f"{table}/_delta_log/*check*") for table in SPECS},
     **{f"log of {table} lost": _delete_folder(f"{table}/_delta_log") for table in SPECS},
     **{f"data of {table} lost": _delete(f"{table}/**/*-0.parquet") for table in SPECS},
+    "vectors of tokens_shuffled lost": _delete("tokens_shuffled/_dv/*.bin"),
     **{f"table {table} lost": _delete_folder(table) for table in SPECS},
     "all tables but documents lost": _delete_all(
         *(_delete_folder(table) for table in SPECS if table != "documents")

@@ -9,6 +9,7 @@ import gzip
 import json
 import os
 import random
+import re
 import shutil
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -23,6 +24,7 @@ from upath import UPath
 
 from etl import storage
 from etl.compute.listener import Progress
+from etl.delta.live_rows import read_live_rows
 from etl.delta.table import Table
 from etl.job import commit_policy
 from etl.job.run import run
@@ -32,9 +34,11 @@ from etl.lake.table_specs import SPECS
 from etl.maintenance.optimize import optimize
 from etl.maintenance.repair import repair
 from etl.maintenance.vacuum import vacuum
+from etl.parquet.data_file import DataFileWriter
 from etl.recipe.recipe import Recipe
 from tests.helpers.corpus import prose, write_parquet
 from tests.helpers.listeners import Calls
+from tests.helpers.strikes import replace_by_us, strike_by_us
 
 Record = dict[str, str | None]
 
@@ -115,8 +119,10 @@ def _make_complete(lakes: Lakes, client: Client) -> None:
             _repair_one_file(recipe, client)
             shuffle(recipe.lake, cluster=client)
             optimize(recipe.lake)
+            _strike_a_row(recipe)
             _write_checkpoints(recipe)
     shuffle(recipe.lake, cluster=client)
+    _strike_a_row(recipe)
     tokens = Table.open(recipe.table_url("tokens")).data_files()["path"].to_pylist()[0]
     orphan = complete / "tokens" / f"{tokens[:32]}-0123456789ab-0.parquet"
     shutil.copy(complete / "tokens" / tokens, orphan)
@@ -130,6 +136,20 @@ def _repair_one_file(recipe: Recipe, client: Client) -> None:
     (storage.local_path(documents.url) / path).unlink()
     assert repair(recipe.lake, drop=True).sources
     run(recipe, cluster=client)
+
+
+def _strike_a_row(recipe: Recipe) -> None:
+    """Write a data file of shuffled tokens again with one row more, and strike that row."""
+    url = recipe.table_url("tokens_shuffled")
+    table = Table.open(url)
+    file = next(file for file in table.files("vector") if file["vector"] is None)
+    rows = read_live_rows(url, file, table.schema)
+    name = re.sub(r"-[0-9a-f]{12}-\d+\.parquet$", "", file["path"])
+    writer = DataFileWriter(table.url, table.schema, SPECS["tokens_shuffled"].layout, name=name)
+    writer.append(pa.concat_tables([rows, rows.slice(0, 1)]))
+    (longer,) = writer.close()
+    replace_by_us(table.url, [longer], [file["path"]])
+    strike_by_us(table.url, {longer.path: [rows.num_rows]})
 
 
 def _recipe(folder: Path, tokenizer: Path, *, cuts: bool) -> Recipe:

@@ -9,6 +9,7 @@ from typing import Final
 from etl.delta.table import Table
 from etl.delta.vacuum_records import FOLDER
 from etl.lake import releases
+from etl.lake.foreign_changes import live_files
 from etl.lake.leases import LIFETIME
 from etl.lake.table_specs import SPECS
 
@@ -17,7 +18,7 @@ _DATA = {
     "duplicates": ("live", "released", "old"),
     "keys": ("live", "old"),
     "tokens": ("live", "released", "old"),
-    "tokens_shuffled": ("live", "released"),
+    "tokens_shuffled": ("live", "released", "old"),
 }
 _COMMITS = {
     "documents": ("create", "append", "epoch", "newest"),
@@ -37,6 +38,7 @@ _SMALL = {
 
 KINDS: Final[tuple[str, ...]] = (
     *(f"{table} {role} data" for table, roles in _DATA.items() for role in roles),
+    "tokens_shuffled live vectors",
     "orphan data",
     *(f"{table} {role} entry" for table, roles in _COMMITS.items() for role in roles),
     *(f"{table} {age} checkpoint" for table in _DATA for age in ("old", "newest")),
@@ -82,13 +84,14 @@ class _TableFiles:
         self._name = name
         table = Table.open(str(lake / name))
         log = lake / name / "_delta_log"
-        self._live = {str(path) for path in table.data_files()["path"].to_pylist()}
+        self._live = _paths(table)
         self._released: set[str] = set()
         for release in releases.list_releases(str(lake)):
             if name in release.versions:
                 old = Table.open(table.url, release.versions[name])
-                self._released.update(old.data_files()["path"].to_pylist())
-        self._old = {file.path for commit in table.commits() for file in commit.add}
+                self._released |= _paths(old)
+        added = (file for commit in table.commits() for file in commit.add)
+        self._old = {path for file in added for path in file.stored_paths}
         self._roles = _roles({path.name: path.read_text() for path in sorted(log.glob("*.json"))})
         self._newest = max((path.name for path in log.glob("*.parquet")), default="")
 
@@ -102,7 +105,8 @@ class _TableFiles:
                 return f"{self._name} {self._roles[name]} entry"
         elif path.startswith(f"{FOLDER}/"):
             return f"{self._name} {'copy of a ' if '_copies' in path else ''}vacuum record"
-        elif name.endswith(".parquet"):
+        elif name.endswith((".parquet", ".bin")):
+            what = "data" if name.endswith(".parquet") else "vectors"
             if path in self._live:
                 verdict = path.partition("/")[0].removeprefix("verdict=")
                 role = verdict if self._name == "documents" else "live"
@@ -111,9 +115,14 @@ class _TableFiles:
             elif path in self._old:
                 role = "old"
             else:
-                return "orphan data"
-            return f"{self._name} {role} data"
+                return f"orphan {what}"
+            return f"{self._name} {role} {what}"
         return f"{self._name} {path.removeprefix('_delta_log/')}"
+
+
+def _paths(table: Table) -> set[str]:
+    """Return the paths of the live data files and of the files with their deletion vectors."""
+    return {path for file in live_files(table) for path in file.stored_paths}
 
 
 def _roles(entries: Mapping[str, str]) -> dict[str, str]:

@@ -225,7 +225,7 @@ def test_descriptors_are_equal_strings_by_both_ways(
 
 
 # The rows 3, 4, 7, 11, 18 and 29, as the protocol's text encodes them, but in the portable format.
-INLINE = {
+INLINE: dict[str, Any] = {
     "storageType": "i",
     "pathOrInlineDv": "^Bg9^0rr910000000000iXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L",
     "sizeInBytes": 44,
@@ -249,6 +249,30 @@ def test_inline_vectors_are_read(tmp_path: Path) -> None:
     table = put_vector(tmp_path, INLINE)
     (file,) = table.files("path", "vector", "physical_rows")
     assert deletion_vectors.read_struck(table.url, file).tolist() == [3, 4, 7, 11, 18, 29]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"pathOrInlineDv": "no"},
+        {"pathOrInlineDv": INLINE["pathOrInlineDv"][:-5]},
+        {"pathOrInlineDv": "~" * 60},
+        {"storageType": "u"},
+        {"storageType": "u", "pathOrInlineDv": "no"},
+        {"storageType": "x"},
+        {"cardinality": 7},
+        {"sizeInBytes": 30},
+        {"sizeInBytes": -1, "storageType": "u", "pathOrInlineDv": "0" * 20},
+    ],
+)
+def test_a_descriptor_that_is_not_valid_is_reported(
+    tmp_path: Path, change: dict[str, object]
+) -> None:
+    table = put_vector(tmp_path, {**INLINE, **change})
+    with pytest.raises(TableError, match="the deletion vector of a data file is damaged: ."):
+        live_rows(table)
+    (commit,) = table.commits(after=0)
+    assert commit.add[0].stored_paths[0] == commit.add[0].path
 
 
 @pytest.mark.parametrize("kind", ["prefix", "root", "absolute"])
@@ -393,3 +417,22 @@ def test_a_file_that_was_removed_stays_removed_without_the_entry_of_its_last_str
     damage = set_aside(find_damage(table.url))
     restored = open_remains(damage, SCHEMA, LAYOUT).commit([], transactions={})
     assert live_rows(Table.open(table.url)) == live_rows(restored) == [*range(ROWS, 2 * ROWS)]
+
+
+@pytest.mark.local_only  # delta-rs changes the table
+def test_changes_of_delta_rs_to_a_struck_table_are_read(tmp_path: Path) -> None:
+    table = make(tmp_path, files=3)
+    first, second, _ = (
+        str(file["path"]) for file in table.files("path", "min.row", by=("min.row",))
+    )
+    table = strike(table, {first: [1], second: [2, 3]})
+    deltalake.DeltaTable(table.url).delete("row = 5")
+    table = Table.open(table.url)
+    table = strike(table, {str(file["path"]): [0] for file in table.files("path")})
+    rows = live_rows(table)
+    assert rows == rows_by_delta_rs(table)
+    deltalake.DeltaTable(table.url).optimize.compact()
+    deltalake.DeltaTable(table.url).create_checkpoint()
+    table = Table.open(table.url)
+    assert live_rows(table) == rows
+    assert table.data_files()["vector"].null_count == 1

@@ -43,7 +43,8 @@ def delete_and_vacuum(recipe: Recipe, name: str) -> int:
 def missing(recipe: Recipe, name: str, after: int) -> list[str]:
     """Return the files that a version after another names, and that do not exist."""
     commits = Table.open(recipe.table_url(name)).commits(after=after)
-    added = [storage.join(recipe.table_url(name), path) for each in commits for path in each.add]
+    paths = [path for each in commits for file in each.add for path in file.stored_paths]
+    added = [storage.join(recipe.table_url(name), path) for path in paths]
     return [uri for uri in added if storage.file_info(uri) is None]
 
 

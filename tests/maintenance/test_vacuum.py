@@ -273,8 +273,9 @@ def test_a_file_that_was_removed_twice_is_kept_for_a_release_of_its_first_time(
     """A repair may add a file again that another program has removed; an optimize removes it then."""
     releases.create_release(replaced.lake, "first", version=1)
     tokens = Table.open(replaced.table_url("tokens"))
-    gone = {path for commit in tokens.commits() for path in commit.remove}
-    again = tokens.commit(read_added_files(tokens.url, gone), transactions={})
+    removed = {file for commit in tokens.commits() for file in commit.remove}
+    gone = {file.path for file in removed}
+    again = tokens.commit(read_added_files(tokens.url, removed), transactions={})
     again.commit([], remove=gone, transactions={})
     for path in Path(replaced.lake).rglob("*"):
         os.utime(path, (0, 0))
