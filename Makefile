@@ -43,8 +43,8 @@ test-stores: $(INSTALLED)  ## run lakes on servers of S3, Google Cloud Storage a
 	npm install --silent --no-audit --no-fund --ignore-scripts --prefix .azurite azurite@3.37.0
 	$(PYTEST) tests/storage/test_stores.py -m "slow or not slow"
 
-test-engines: $(INSTALLED)  ## filter tables by hostile strings with delta-rs, Polars and DuckDB, each in its own environment
-	for engine in deltalake polars duckdb; do \
+test-engines: $(INSTALLED)  ## read tables with each query engine, in its own environment: hostile strings, struck rows
+	for engine in $(basename $(notdir $(wildcard tests/delta/engines/*.txt))); do \
 		$(PYTHON) -m venv .engines/$$engine && \
 		.engines/$$engine/bin/pip install --quiet -r tests/delta/engines/$$engine.txt || exit 1; \
 	done

@@ -177,6 +177,14 @@ _CLUSTER_FILE_PARTS = {
 }
 """The title of each section -> the model that it describes."""
 
+_ENGINES = {
+    "delta-rs": "delta-rs.py",
+    "Polars": "polars.py",
+    "DuckDB": "duckdb.sql",
+    "ClickHouse": "clickhouse.sql",
+    "Sail": "sail.py",
+}
+
 _TABLES: dict[str, tuple[str, pa.Schema]] = {
     "documents": (
         "One row for each record of the input, kept or rejected. Signals follow after `metadata`, see below.",
@@ -283,7 +291,18 @@ def tables_page() -> str:
     for name, signal in SIGNALS.items():
         if not name.startswith((SPACED, DICTIONARY)):
             lines.append(f"| `{name}` | {signal.group.replace('_', ' ')} | {signal.unit} |")
-    return "\n".join([*sections, _SIGNALS_HEAD, *lines]) + "\n"
+    return "\n".join([*sections, _SIGNALS_HEAD, *lines, "", _readers_section()])
+
+
+def _readers_section() -> str:
+    """Return which programs read the tables, with an example for each."""
+    folder = ROOT / "docs" / "engines"
+    parts = [(folder / "readers.md").read_text(encoding="utf-8")]
+    for title, name in _ENGINES.items():
+        example = (folder / name).read_text(encoding="utf-8")
+        language = {".py": "python", ".sql": "sql"}[Path(name).suffix]
+        parts.append(f"### {title}\n\n```{language}\n{example}```\n")
+    return "\n".join(parts)
 
 
 def cluster_file_page() -> str:

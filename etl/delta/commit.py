@@ -82,7 +82,7 @@ def creation_metadata(name: str, schema: pa.Schema, layout: Layout) -> dict[str,
 
 
 def commit_actions(
-    add: Iterable[DataFile],
+    add: Sequence[DataFile],
     *,
     remove: Mapping[str, str | None],
     transactions: Mapping[str, int],
@@ -93,7 +93,8 @@ def commit_actions(
     """Yield the actions of a commit; ``state`` has the ``protocol`` and ``metaData`` that it states.
 
     ``remove`` has the deletion vectors of the files to remove by path. A file may be added again with another
-    one: some readers go through an entry line by line, so it is removed first.
+    one: some readers go through an entry line by line, so it is removed first. A file that is added again
+    with the same one stays as it is: an entry with both actions means that it is gone, to most readers.
     """
     now = int(time.time() * 1000)
     info = {
@@ -106,10 +107,14 @@ def commit_actions(
     yield {"commitInfo": info}
     yield from ({kind: action} for kind, action in state.items())
     yield from _txn_actions(transactions)
+    unchanged = remove.items() & {(file.path, file.vector) for file in add}
     for path, vector in remove.items():
-        removed = {"path": path, "deletionTimestamp": now, "dataChange": data_change}
-        yield {"remove": {**removed, **_vector_field(vector)}}
+        if (path, vector) not in unchanged:
+            removed = {"path": path, "deletionTimestamp": now, "dataChange": data_change}
+            yield {"remove": {**removed, **_vector_field(vector)}}
     for file in add:
+        if (file.path, file.vector) in unchanged:
+            continue
         yield {"add": {**_file_fields(file), "modificationTime": now, "dataChange": data_change}}
 
 

@@ -8,8 +8,9 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
+
+from tests.helpers.delta_queries import connect_to_duckdb
 
 Comparison = tuple[str, str, str]
 """A column, one of ``=``, ``<`` and ``>``, and a value."""
@@ -45,12 +46,7 @@ def count_with_polars(table: str, comparisons: Sequence[Comparison]) -> Iterator
 
 
 def count_with_duckdb(table: str, comparisons: Sequence[Comparison]) -> Iterator[int]:
-    import duckdb
-    import duckdb_extension_delta  # type: ignore[import-not-found] # only in its own environment
-
-    (extension,) = Path(duckdb_extension_delta.__file__).parent.rglob("*.duckdb_extension")
-    connection = duckdb.connect()
-    connection.execute(f"LOAD '{extension}'")
+    connection = connect_to_duckdb()
     for column, operator, value in comparisons:
         query = f"SELECT count(*) FROM delta_scan(?) WHERE {column} {operator} ?"
         ((count,),) = connection.execute(query, [table, value]).fetchall()
