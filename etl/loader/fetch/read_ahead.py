@@ -24,7 +24,7 @@ from etl.loader.fetch.range_requests import Ranges
 from etl.loader.fetch.request_parts import RequestPart, RequestParts
 from etl.loader.fetch.row_group_files import Lanes, LocalFiles
 from etl.loader.fetch.scratch_file import PageFile, ScratchFile
-from etl.loader.fetch.selected_rows import TableRows, stored_offset
+from etl.loader.fetch.selected_rows import TableRows
 from etl.loader.fetch.table_index import TableIndex
 from etl.loader.order.epoch import EpochStream, LanePlan
 
@@ -100,8 +100,8 @@ class ReadAhead:
         first, last = 0, int(tokens.sum())
         if stream.group_tokens is index.group_tokens and not isinstance(index.rows, TableRows):
             # Not of documents, or of a view: these need whole row groups.
-            first = self._offset(groups[0], start - stream.start(indices.start))
-            end = self._offset(groups[-1], stop - 1 - stream.start(indices.stop - 1)) + 1
+            first = index.stored_place(groups[0], start - stream.start(indices.start))
+            end = index.stored_place(groups[-1], stop - 1 - stream.start(indices.stop - 1)) + 1
             last += end - int(tokens[-1])
         parts = RequestParts(
             self._stored, self._runs, groups, first=first, last=last, part_bytes=self._part_bytes
@@ -109,11 +109,6 @@ class ReadAhead:
         lane = RemoteLane(index, self, len(self._lanes), parts)
         self._lanes.append(lane)
         return lane
-
-    def _offset(self, group: int, token: int) -> int:
-        """Return the place of a token that is read among all tokens of its row group."""
-        rows = self._index.rows
-        return token if rows is None else stored_offset(rows.spans(group), token)[1]
 
     def take(self, lane: "RemoteLane", group: int, start: int) -> tuple[RequestPart, int]:
         """Return the part with a byte of a row group and its slot, and drop the requests before it.

@@ -19,7 +19,7 @@ import pyarrow as pa
 from etl import storage
 from etl.errors import LoaderError
 from etl.loader.fetch.range_requests import VERIFY, Ranges, Remote, open_file
-from etl.loader.fetch.selected_rows import StruckRows, TableRows
+from etl.loader.fetch.selected_rows import StruckRows, TableRows, stored_offset
 from etl.parquet.page_marks import parse_marks
 from etl.parquet.parquet_file import open_parquet
 from etl.parquet.plain_pages import PlainChunk
@@ -75,6 +75,11 @@ class TableIndex:
     def file(self, group: int) -> int:
         """Return the number of the file that holds a row group of the table."""
         return int(np.searchsorted(self.first_group, group, side="right")) - 1
+
+    def stored_place(self, group: int, token: int) -> int:
+        """Return the place of a token that is read among all tokens of its row group."""
+        rows = self.rows
+        return token if rows is None else stored_offset(rows.spans(group), token)[1]
 
     def chunk(self, group: int, column: str) -> PlainChunk | None:
         """Return the place of ``tokens`` or ``num_tokens``; None if only pyarrow can read the column."""
