@@ -185,7 +185,8 @@ def _check_tokens(
 ) -> Iterator[Problem]:
     for row in group.tokens:
         # Struck rows count, too: a file keeps the totals that it was written with.
-        stored = read_columns(table.url, row["path"], ["num_tokens", "token_end"])
+        columns = read_columns(table.url, row["path"], ["num_tokens", "token_end"])
+        stored = pl.DataFrame(pl.from_arrow(columns))
         ends = np.cumsum(stored["num_tokens"].to_numpy(), dtype=np.int64)
         if not np.array_equal(ends, stored["token_end"].to_numpy()):
             yield Problem("tokens", row["path"], "token_end is not the running total of num_tokens")
