@@ -177,7 +177,7 @@ def scan_with_kernel(table: str, _version: int | None) -> Answers:
 
 
 def read_with_daft(table: str, version: int | None) -> Answers:
-    import daft # only in its own environment
+    import daft  # only in its own environment
 
     return answer_from_arrow(daft.read_deltalake(table, version=version).to_arrow())
 
