@@ -39,7 +39,7 @@ _MAX_FILE_BYTES = (1 << 31) - 1  # offsets in it have 32 bits and a sign
 _DIGITS = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _VALUES = bytes.maketrans(_DIGITS, bytes(range(85)))
 _POWERS = 85 ** np.arange(4, -1, -1)
-_HINT = "run `etl verify LAKE`, then `etl repair LAKE`"
+_HINT = "repair the table, or restore the file from a backup"
 
 
 def to_json(descriptor: Mapping[str, Any]) -> str:

@@ -140,7 +140,7 @@ def permits_vectors(protocol: Mapping[str, Any]) -> bool:
 def with_vectors(state: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
     """Return the ``protocol`` and the ``metaData`` of a table so that it may have deletion vectors.
 
-    They are the same objects if it may have them already.
+    Both are the same objects if this is so already.
     """
     protocol, metadata = state["protocol"], state["metaData"]
     properties = metadata.get("configuration") or {}

@@ -2,9 +2,9 @@
 
 The portable format: a magic number, then one Roaring bitmap of 32-bit integers for each value of the upper
 32 bits. A bitmap has a container for each value of the next 16 bits, which is an array of the lower 16 bits
-(up to 4,096 values), a bit set of 8 kB, or, only when reading, a list of runs. Arrays of adjacent containers
-are adjacent, too, so that they are copied together. Time and memory depend on the number of positions, not on
-the number of rows in the data file.
+(up to 4,096 values), a bit set of 8 kB, or, only when reading, a list of ranges. Arrays of adjacent
+containers are adjacent, too, so that they are copied together. Time and memory depend on the number of
+positions, not on the number of rows in the data file.
 
 See https://github.com/RoaringBitmap/RoaringFormatSpec and the Delta protocol, "Deletion Vector Format".
 """
@@ -19,11 +19,11 @@ import numpy.typing as npt
 from etl.parquet.data_file_reader import Positions
 
 _MAGIC = 1681511377
-_COOKIE = 12346  # no container is a list of runs
-_COOKIE_OF_RUNS = 12347
+_COOKIE = 12346  # no container is a list of ranges
+_COOKIE_OF_RANGES = 12347
 _MAX_ARRAY = 4096  # values in a container that is an array
 _BITS_BYTES = 8192
-_MIN_OFFSETS = 4  # from so many containers on, bitmaps with runs have offsets
+_MIN_OFFSETS = 4  # from so many containers on, bitmaps with ranges have offsets
 
 _Shorts = npt.NDArray[np.uint16]
 
@@ -103,12 +103,12 @@ class _Bitmap:
     def __init__(self, data: bytes, start: int, max_count: int) -> None:
         self._data = data
         (cookie,) = struct.unpack_from("<I", data, start)
-        has_runs = cookie & 0xFFFF == _COOKIE_OF_RUNS
-        if has_runs:
+        has_ranges = cookie & 0xFFFF == _COOKIE_OF_RANGES
+        if has_ranges:
             num_containers = (cookie >> 16) + 1
             flags = self._read(start + 4, (num_containers + 7) // 8, np.uint8)
             start += 4 + len(flags)
-            self._is_run = np.unpackbits(flags, count=num_containers, bitorder="little") == 1
+            self._is_ranges = np.unpackbits(flags, count=num_containers, bitorder="little") == 1
         elif cookie == _COOKIE:
             (num_containers,) = struct.unpack_from("<I", data, start + 4)
             start += 8
@@ -119,20 +119,20 @@ class _Bitmap:
         self.count = int(self._counts.sum())
         if self.count > max_count:  # before memory is allocated for them
             raise ValueError(f"it has more than the {max_count} positions expected")
-        if not has_runs:
-            self._is_run = np.zeros(num_containers, np.bool_)
-        has_offsets = not has_runs or num_containers >= _MIN_OFFSETS
+        if not has_ranges:
+            self._is_ranges = np.zeros(num_containers, np.bool_)
+        has_offsets = not has_ranges or num_containers >= _MIN_OFFSETS
         self.stop = start + (8 if has_offsets else 4) * num_containers
 
     def positions(self) -> Positions:
         """Return the integers, and set ``stop`` to the end of the bitmap."""
         found: list[_Shorts] = []
-        is_array = ~self._is_run & (self._counts <= _MAX_ARRAY)
+        is_array = ~self._is_ranges & (self._counts <= _MAX_ARRAY)
         done, ends = 0, np.cumsum(self._counts)
         for number in np.flatnonzero(~is_array).tolist():
             count, end = int(self._counts[number]), int(ends[number])
             found.append(self._next(end - count - done, np.uint16))
-            found.append(self._runs(count) if self._is_run[number] else self._bits(count))
+            found.append(self._ranges(count) if self._is_ranges[number] else self._bits(count))
             done = end
         found.append(self._next(self.count - done, np.uint16))
         positions: Positions = np.repeat(self._keys << 16, self._counts)
@@ -143,13 +143,13 @@ class _Bitmap:
         bits = np.unpackbits(self._next(_BITS_BYTES, np.uint8), bitorder="little")
         return _of_count(np.flatnonzero(bits), count)
 
-    def _runs(self, count: int) -> _Shorts:
-        (num_runs,) = self._next(1, np.uint16).tolist()
-        runs = self._next(2 * num_runs, np.uint16).reshape(-1, 2).astype(np.int64)
-        first, length = runs[:, 0], runs[:, 1] + 1
+    def _ranges(self, count: int) -> _Shorts:
+        (num_ranges,) = self._next(1, np.uint16).tolist()
+        ranges = self._next(2 * num_ranges, np.uint16).reshape(-1, 2).astype(np.int64)
+        first, length = ranges[:, 0], ranges[:, 1] + 1
         if int(length.sum()) != count or np.any(first + length > 1 << 16):
-            raise ValueError("a list of runs has another length than its header records")
-        before = np.cumsum(length) - length  # positions in the runs before each
+            raise ValueError("a list of ranges has another length than its header records")
+        before = np.cumsum(length) - length  # positions in the ranges before each
         return _of_count(np.repeat(first - before, length) + np.arange(count), count)
 
     def _next(self, count: int, kind: type[np.unsignedinteger[Any]]) -> npt.NDArray[Any]:

@@ -77,10 +77,14 @@ def live_rows(table: Table) -> list[int]:
     return sorted(live)
 
 
-def rows_by_delta_rs(table: Table) -> list[int]:
-    delta = deltalake.DeltaTable(
+def delta_rs(table: Table) -> deltalake.DeltaTable:
+    return deltalake.DeltaTable(
         table.url, table.version, storage_options=storage.delta_options(table.url)
     )
+
+
+def rows_by_delta_rs(table: Table) -> list[int]:
+    delta = delta_rs(table)
     found = QueryBuilder().register("t", delta).execute("select row from t").read_all()
     scanned = pa.table(delta.scan())
     assert sorted(pa.table(found)["row"].to_pylist()) == sorted(scanned["row"].to_pylist())
@@ -120,9 +124,7 @@ def test_every_version_has_the_rows_of_a_naive_table(
         elif argument == "tokenlake":
             table = table.checkpoint()
         else:
-            deltalake.DeltaTable(
-                table.url, storage_options=storage.delta_options(table.url)
-            ).create_checkpoint()
+            delta_rs(table).create_checkpoint()
         versions[table.version] = sorted(row for rows in files.values() for row in rows)
     for version, rows in versions.items():
         assert live_rows(Table.open(table.url, version)) == rows
@@ -132,7 +134,7 @@ def test_every_version_has_the_rows_of_a_naive_table(
 
 
 def protocol_of(table: Table) -> dict[str, Any]:
-    delta = deltalake.DeltaTable(table.url, table.version)
+    delta = delta_rs(table)
     required = delta.protocol()
     return {
         "versions": (required.min_reader_version, required.min_writer_version),
