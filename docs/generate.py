@@ -109,29 +109,7 @@ It has at most half of an `id`, and at most 16 characters: an erased `id` does n
 ## Documents with their texts
 
 `documents` says what became of every record, and is small. The texts are in `texts`. The address, `source`
-and `row`, joins the two. With Polars:
-
-```python
-documents = pl.scan_delta("lake/documents").filter(verdict="kept", lang="de")
-texts = pl.scan_delta("lake/texts").select("source", "row", "text")
-documents.join(texts, on=["source", "row"]).collect()
-```
-
-With pyarrow:
-
-```python
-documents, texts = (DeltaTable(f"lake/{name}").to_pyarrow_dataset() for name in ("documents", "texts"))
-documents.join(texts, keys=["source", "row"], join_type="inner", right_suffix="_of_text").to_table()
-```
-
-With SQL, in DuckDB:
-
-```sql
-SELECT d.*, t.text
-FROM delta_scan('lake/documents') AS d
-JOIN delta_scan('lake/texts') AS t USING (source, "row")
-WHERE d.verdict = 'kept' AND d.lang = 'de'
-```
+and `row`, joins the two: [Other programs](#other-programs) has an example for each.
 
 `etl export` writes the kept documents that are not duplicates, with their texts, as plain files.
 """
