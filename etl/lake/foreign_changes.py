@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final
 
-from etl.delta.commit_history import Commit, LogicalFile
+from etl.delta.commit_history import Commit
+from etl.delta.logical_file import LogicalFile
 from etl.delta.table import Table
 from etl.errors import MismatchError
 from etl.lake.commit_info import is_ours
@@ -85,7 +86,7 @@ def find_foreign_changes(table: Table) -> ForeignChanges:
 
 def live_files(table: Table) -> set[LogicalFile]:
     """Return the live data files of a table with their deletion vectors."""
-    return {LogicalFile(f["path"], f["vector"]) for f in table.files("path", "vector", by=())}
+    return {LogicalFile.of(f) for f in table.files("path", "vector", by=())}
 
 
 def hash_live(table: Table) -> int:

@@ -108,6 +108,12 @@ class DataFileReader:
             rows = self._live(rows, self._first_row(number))
             return self._fill(rows) if columns is None else rows
 
+    def positions(self, number: int) -> Positions:
+        """Return the positions in the file of the rows of a row group that are not left out."""
+        rows = [self.footer.row_group(i).num_rows for i in range(number + 1)]
+        stored = np.arange(sum(rows[:-1]), sum(rows), dtype=np.int64)
+        return stored if self._struck is None else np.setdiff1d(stored, self._struck)
+
     def batches(self, max_rows: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the file in batches of at most so many."""
         batches = self._file.iter_batches(max_rows, columns=self._columns, use_threads=False)
