@@ -22,12 +22,15 @@ from etl.audit.trace import trace
 from etl.audit.tune.tune import tune
 from etl.audit.verify.verify import verify
 from etl.delta.live_rows import read_live_rows
+from etl.delta.logical_file import LogicalFile
 from etl.delta.table import Table
 from etl.exports.documents import export_documents
 from etl.exports.huggingface import read_documents
 from etl.exports.megatron import export_megatron
 from etl.job.run import run
 from etl.job.shuffle import shuffle
+from etl.job.tasks import TokenizeUnit
+from etl.lake.dedup_decisions import DedupDecisions
 from etl.lake.input_log import int63
 from etl.lake.ledger import open_ledger
 from etl.lake.row_difference import find_difference
@@ -71,11 +74,14 @@ def read_all(table: Table) -> pl.DataFrame:
     return pl.concat(parts, how="diagonal")
 
 
-def strike(recipe: Recipe, gone: Collection[Address]) -> None:
-    """Strike the rows of documents in all tables that may have struck rows."""
+def strike(
+    recipe: Recipe, gone: Collection[Address], names: Collection[str] = tuple(KEYS_AND_COLUMNS)
+) -> None:
+    """Strike the rows of documents in tables, by default all that may have struck rows."""
     texts = Table.open(recipe.table_url("texts"))
     sources = {int63(unit.key): unit.source for unit in kept_units(texts)}
-    for name, columns in KEYS_AND_COLUMNS.items():
+    for name in names:
+        columns = KEYS_AND_COLUMNS[name]
         table = Table.open(f"{recipe.lake}/{name}")
         frame, by = read_all(table), "unit" if name == "keys" else "source"
         addressed = frame.select(pl.col(by), "row").iter_rows()
@@ -243,15 +249,26 @@ def test_new_documents_are_compared_with_live_ones(
     assert {problem.table for problem in verify(str(lake))} == {"documents"}
 
 
-def test_struck_texts_are_not_tokenized(
-    made: Recipe, struck: Struck, client: Client, place: UPath
-) -> None:
-    """Also with the rows of ``duplicates`` that are struck, as when the table is made again."""
-    origin, _ = struck
-    lake = copy(origin.lake, place / "lake")
-    for path in sorted((lake / "tokens").rglob("*"), reverse=True):
-        path.rmdir() if path.is_dir() else path.unlink()
-    recipe = made.model_copy(update={"lake": str(lake)})
-    expected = rows(origin.lake, "tokens")
-    assert run(recipe, cluster=client).ok
-    assert rows(str(lake), "tokens") == expected
+def tokenized(recipe: Recipe) -> list[Address]:
+    """Tokenize all texts as a run does; return the addresses of the rows."""
+    decisions = DedupDecisions(open_ledger(Table.open(recipe.table_url("duplicates"))))
+    found: list[Address] = []
+    for unit in kept_units(Table.open(recipe.table_url("texts"))):
+        result = TokenizeUnit(recipe)(unit, "f" * 32, decisions.files(unit))
+        assert (result.rows, result.kept) == (
+            unit.rows,
+            sum(f.rows for f in result.files["tokens"]),
+        )
+        for file in result.files["tokens"]:
+            written = read_live_rows(recipe.table_url("tokens"), LogicalFile(file.path))
+            found += [(row["source"], row["row"]) for row in written.to_pylist()]
+    return sorted(found)
+
+
+@pytest.mark.parametrize("names", [[*KEYS_AND_COLUMNS], ["texts"]], ids=["all", "texts"])
+def test_struck_texts_are_not_tokenized(made: Recipe, place: UPath, names: list[str]) -> None:
+    """Also while the rows of ``duplicates`` are not struck yet."""
+    recipe = made.model_copy(update={"lake": str(copy(made.lake, place / "lake"))})
+    gone = choose(recipe)
+    strike(recipe, gone, names)
+    assert tokenized(recipe) == addresses(without(rows(made.lake, "tokens"), gone))
