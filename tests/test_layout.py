@@ -103,21 +103,9 @@ STORED_ROWS = (
     "etl.delta.live_rows",
     "etl.audit.verify.row_checks",  # running totals include struck rows
     "etl.lake.merge_files",  # the layout of a file
-    "etl.lake.row_difference",  # struck rows that may live again
+    "etl.lake.row_difference",  # struck rows may come back
     "etl.lake.table_digest",  # rows that a commit strikes
-    # To be converted:
-    "etl.audit.duplicates.rows_by_source",
-    "etl.audit.lake_report",
-    "etl.audit.page.facts",
-    "etl.audit.row_lookup",
-    "etl.audit.sampled_rows",
-    "etl.audit.tune.tune",
-    "etl.audit.value_counts",
-    "etl.dedup.*",
-    "etl.exports.*",
-    "etl.job.shuffle_tasks",
-    "etl.job.tasks",
-    "etl.lake.dedup_decisions",
+    "etl.dedup.stored_file_list",  # a file that no table lists
 )
 """Modules that read rows of data files as they are stored, with those that are struck."""
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from etl import storage
+from etl.delta.live_rows import read_live_rows
 from etl.delta.table import Table
 from etl.html.card import Card, Shown
 from etl.html.grid import make_grid
@@ -23,7 +24,6 @@ from etl.lake.table_digest import (
     table_digest,
 )
 from etl.lake.table_specs import SPECS, open_tables
-from etl.parquet.data_file_reader import read_columns
 from etl.parquet.row_digests import add_digests, to_hex
 
 _THREADS = 8
@@ -175,5 +175,5 @@ def _count_rows(table: Table, files: Iterable[_File], sources: Collection[str]) 
     for file in files:
         low, high = file["min.source"], file["max.source"]
         if any(low is None or low <= source <= high for source in sources):
-            counts.update(read_columns(table.url, file, ["source"])["source"].to_pylist())
+            counts.update(read_live_rows(table.url, file, ["source"])["source"].to_pylist())
     return counts

@@ -16,12 +16,12 @@ from etl import schemas, storage
 from etl.audit.report_records import LakeReport, RunCost, SourceReport, TableReport
 from etl.audit.value_counts import count_rules, count_values, sum_counts, with_verdict
 from etl.delta.actions import to_numpy
+from etl.delta.live_rows import read_live_rows
 from etl.delta.table import Table
 from etl.lake.quarantine import Quarantine
 from etl.lake.releases import tables_at
 from etl.lake.stage_costs import StageCost, stage_costs
 from etl.lake.table_versions import stream_versions
-from etl.parquet.data_file_reader import read_columns
 
 
 def report(lake: str, *, version: int | str | None = None) -> LakeReport:
@@ -177,17 +177,21 @@ def _count_files(table: Table) -> _Files:
 
 
 def _count_tokens(counts: dict[str, Counter[str]], table: Table, files: pa.Table) -> None:
-    """Count by input file: a data file has rows of one, unless ``etl optimize`` wrote it."""
+    """Count by input file: a data file has rows of one, unless ``etl optimize`` wrote it.
+
+    The log says how many tokens a data file has, with those of struck rows.
+    """
     is_one = pc.equal(files["min.source"], files["max.source"])
-    one, several = files.filter(is_one), files.filter(pc.invert(is_one))
+    is_known = pc.and_(is_one, pc.is_null(files["vector"]))
+    one, others = files.filter(is_known), files.filter(pc.invert(is_known))
     _add_files(counts["tokenized"], one, "rows")
     _add_files(counts["tokens"], one, "max.token_end")
-    for path in several["path"].to_pylist():
-        _add_rows(counts, read_columns(table.url, path, ["source", "num_tokens"]))
+    for file in others.select(["path", "vector"]).to_pylist():
+        _add_rows(counts, read_live_rows(table.url, file, ["source", "num_tokens"]))
 
 
 def _add_rows(counts: dict[str, Counter[str]], rows: pa.Table) -> None:
-    """Count the documents and tokens of a data file with rows of several input files."""
+    """Count the documents and tokens of a data file that must be read."""
     sources = rows["source"].combine_chunks().dictionary_encode()
     lengths = rows["num_tokens"].cast(pa.int64()).combine_chunks()
     names, numbers = sources.dictionary.to_pylist(), to_numpy(sources.indices, np.int32)

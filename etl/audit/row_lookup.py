@@ -9,11 +9,14 @@ from typing import Any
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from etl.delta.actions import string_scalar
+from etl.delta.live_rows import live_rows
+from etl.delta.logical_file import LogicalFile
 from etl.delta.table import Table
 from etl.errors import TableError
-from etl.parquet.data_file_reader import fill_columns, open_data_file
+from etl.parquet.data_file_reader import fill_columns
 
 Wanted = Mapping[str, str | int]
 """Column -> the value that it must have."""
@@ -45,8 +48,19 @@ def find_rows(
             for name, value in entry.items()
             if name.startswith("partition.")
         }
-        for number, values in _find_in_file(table.url, entry["path"], wanted, columns):
+        for number, values in _find_in_file(table.url, LogicalFile.of(entry), wanted, columns):
             yield FoundRow(entry["path"], number, {**values, **partition})
+
+
+def is_struck(table: Table, wanted: Wanted) -> bool:
+    """Return whether a data file has a row with these values that is struck."""
+    files = table.data_files()
+    files = files.filter(pc.is_valid(files["vector"]))
+    stored = files.set_column(
+        files.column_names.index("vector"), "vector", pa.nulls(files.num_rows, pa.string())
+    )
+    found = {(row.path, row.number) for row in find_rows(table, wanted, files=stored)}
+    return not found <= {(row.path, row.number) for row in find_rows(table, wanted, files=files)}
 
 
 def find_candidate_files(files: pa.Table, wanted: Wanted) -> list[dict[str, Any]]:
@@ -91,26 +105,25 @@ def read_first_rows(table: Table, limit: int, columns: Sequence[str] | None = No
 
 
 def _find_in_file(
-    url: str, path: str, wanted: Wanted, columns: Sequence[str] | None
+    url: str, logical: LogicalFile, wanted: Wanted, columns: Sequence[str] | None
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     equal = [pl.col(name) == value for name, value in wanted.items()]
-    with open_data_file(url, path) as file:
-        start = 0
+    with live_rows(url, logical) as file:
         for group in range(file.num_row_groups):
             if all(file.may_hold(group, name, value, value) for name, value in wanted.items()):
                 keys = pl.DataFrame(file.row_group(group, list(wanted)))
                 indices = keys.with_row_index("").filter(equal)[""].to_list()
                 if indices:
                     rows = file.row_group(group, columns)
-                    for index in indices:
-                        yield start + index, rows.slice(index, 1).to_pylist()[0]
-            start += file.footer.row_group(group).num_rows
+                    positions = file.positions(group)[indices].tolist()
+                    for position, index in zip(positions, indices, strict=True):
+                        yield position, rows.slice(index, 1).to_pylist()[0]
 
 
 def _read_rows(url: str, entry: Mapping[str, Any], schema: pa.Schema, limit: int) -> pa.Table:
     stored = pa.schema([field for field in schema if f"partition.{field.name}" not in entry])
     batches, num_rows = [], 0
-    with open_data_file(url, entry, stored) as file:
+    with live_rows(url, entry, stored) as file:
         for batch in file.batches(limit):
             batches.append(batch.slice(0, limit - num_rows))
             num_rows += batches[-1].num_rows

@@ -12,9 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from etl import schemas, storage
-from etl.audit.sampled_rows import KEY, read_documents, read_keyed, shuffled_files
+from etl.audit.sampled_rows import FILE, KEY, read_documents, read_keyed, shuffled_files
 from etl.audit.shown_documents import Documents, ShownDocument
 from etl.audit.value_counts import with_verdict
+from etl.delta.logical_file import LogicalFile
 from etl.delta.table import Table
 from etl.errors import TableError, nearest_names
 from etl.html.card import CardList
@@ -59,7 +60,7 @@ def sample(
 
 def _candidate_files(table: Table, verdict: str | None, reason: str | None) -> pa.Table:
     """Return the data files that may hold such documents, by the log."""
-    files = table.data_files(["path", "rows", "partition.verdict", "min.reason", "max.reason"])
+    files = table.data_files([*FILE, "rows", "partition.verdict", "min.reason", "max.reason"])
     wanted = "rejected" if reason is not None and verdict is None else verdict
     if wanted is not None:
         files = with_verdict(files, wanted)
@@ -77,12 +78,12 @@ def _choose(
     """Return the addresses of ``n`` matching rows, in random order."""
     matches: list[pl.DataFrame] = []
     for file in shuffled_files(files, seed):
-        rows = read_keyed(table, file["path"], ["reason", "lang"], seed)
+        rows = read_keyed(table, LogicalFile.of(file), ["reason", "lang"], seed)
         if reason is not None:
             is_rule = pl.col("reason") == reason
             rows = rows.filter(is_rule | pl.col("reason").str.starts_with(_detailed(reason)))
         rows = rows if lang is None else rows.filter(lang=lang)
-        matches.append(rows.select("path", "source", "row", KEY))
+        matches.append(rows.select(*FILE, "source", "row", KEY))
         if sum(part.height for part in matches) >= _CANDIDATES * n:
             break
     return pl.concat(matches).sort(KEY).head(n) if matches else pl.DataFrame()

@@ -10,6 +10,7 @@ from etl.audit.sampled_rows import read_in_file
 from etl.audit.source_texts import read_texts
 from etl.audit.tune.rejudge import StoredFilter
 from etl.audit.tune.thresholds import Thresholds
+from etl.delta.logical_file import LogicalFile
 from etl.delta.table import Table
 from etl.html.card import Card, CardList, Shown, document_card
 from etl.lake.commit_info import find_record
@@ -18,6 +19,8 @@ from etl.lake.table_versions import stream_versions
 from etl.recipe.recipe import Recipe
 
 _FIXED: Final = frozenset(schemas.documents([]).names)
+
+_STRUCK: Final = (None, "it is struck or not stored in `texts`")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -72,20 +75,24 @@ class Documents:
         self.limits = limits_of(self.filters)
 
     def show(self, rows: Sequence[Mapping[str, Any]]) -> CardList[ShownDocument]:
-        """Describe rows of ``documents``; texts that are not stored are read again from the input."""
+        """Describe rows of ``documents``; the texts of rejected ones are read again from the input."""
         stored = self._stored_texts(rows)
-        texts = self.source_texts(r for r in rows if stored.get((r["source"], r["row"])) is None)
+        # Those of kept ones are stored, unless they were struck: then they are not to be shown.
+        unstored = (row for row in rows if stored.get((row["source"], row["row"])) is None)
+        is_whole = self._texts is None
+        texts = self.source_texts(r for r in unstored if is_whole or r["verdict"] != "kept")
         shown = CardList[ShownDocument]()
         for row in rows:
-            again, why = texts.get((row["source"], row["row"]), (None, None))
+            again, why = texts.get((row["source"], row["row"]), _STRUCK)
+            text = stored.get((row["source"], row["row"]), again)
             names = ("id", "source", "row", "url", "lang", "verdict", "reason")
             shown.append(
                 ShownDocument(
                     **{name: row[name] for name in names},
                     limits=failed_limits(row, self.limits),
                     signals=signals_of(row),
-                    text=stored.get((row["source"], row["row"]), again),
-                    missing_text=why,
+                    text=text,
+                    missing_text=why if text is None else None,
                 )
             )
         return shown
@@ -95,14 +102,14 @@ class Documents:
         if self._texts is None or not rows:
             return {}
         index = RangeIndex.of(self._texts)
-        by_file: dict[str, set[Address]] = {}
+        by_file: dict[LogicalFile, set[Address]] = {}
         for address in ((row["source"], row["row"]) for row in rows):
-            for path in index.files_between(address, address):
-                by_file.setdefault(path, set()).add(address)
+            for file in index.files_between(address, address):
+                by_file.setdefault(file, set()).add(address)
         found = (
             row
-            for path, wanted in by_file.items()
-            for row in read_in_file(self._texts, path, wanted, ["text"])
+            for file, wanted in by_file.items()
+            for row in read_in_file(self._texts, file, wanted, ["text"])
         )
         return {(r["source"], r["row"]): r["text"] for r in found if r["text"] is not None}
 

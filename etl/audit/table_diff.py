@@ -2,17 +2,29 @@
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from etl import schemas
-from etl.audit.value_counts import count_rules, sum_counts, with_verdict
+from etl.audit.value_counts import (
+    count_rules,
+    count_tokens,
+    iterate_rows,
+    sum_counts,
+    with_verdict,
+)
+from etl.delta.deletion_vectors import read_struck
+from etl.delta.live_rows import read_live_rows
+from etl.delta.logical_file import LogicalFile
 from etl.delta.table import Table
 from etl.errors import StorageError
 from etl.html.card import Shown
 from etl.lake.open_table import open_table
 from etl.lake.table_versions import Version, latest_record, live_inputs, read_versions
+from etl.parquet.data_file_reader import Positions
 from etl.recipe.recipe_diff import differences
 
 
@@ -48,6 +60,7 @@ def diff(table_url: str, old: int, new: int) -> Difference:
     tables = [open_table(table_url, version) for version in (old, new)]
     files = [table.data_files() for table in tables]
     removed, added = _without(files[0], files[1]), _without(files[1], files[0])
+    struck, unstruck = _strikes(tables[1], *files)
     versions = [read_versions(table) for table in tables]
     records = [latest_record(v) for v in versions]
     inputs = [live_inputs(v).files() for v in versions]
@@ -58,14 +71,14 @@ def diff(table_url: str, old: int, new: int) -> Difference:
         url=tables[0].url,
         old=tables[0].version,
         new=tables[1].version,
-        rows_added=sum_counts(added, "rows"),
-        rows_removed=sum_counts(removed, "rows"),
+        rows_added=sum_counts(added, "rows") + unstruck.rows,
+        rows_removed=sum_counts(removed, "rows") + struck.rows,
         files_added=added.num_rows,
         files_removed=removed.num_rows,
         bytes_added=sum_counts(added, "size"),
         bytes_removed=sum_counts(removed, "size"),
-        tokens_added=sum_counts(added, "max.token_end"),
-        tokens_removed=sum_counts(removed, "max.token_end"),
+        tokens_added=count_tokens(tables[1], added) + unstruck.tokens,
+        tokens_removed=count_tokens(tables[0], removed) + struck.tokens,
         counts=_changed_counts(tables, removed, added),
         recipe=_differences(records, "canonical"),
         libraries=_differences(records, "versions"),
@@ -78,6 +91,39 @@ def diff(table_url: str, old: int, new: int) -> Difference:
         inputs_removed=[file for uri, file in before.items() if uri not in after],
         commits=between,
     )
+
+
+class _Amounts(NamedTuple):
+    rows: int = 0
+    tokens: int = 0
+
+
+def _strikes(table: Table, old: pa.Table, new: pa.Table) -> tuple[_Amounts, _Amounts]:
+    """Return what is struck, and what lives again, in the data files that both versions have."""
+    vectors = dict(zip(*(old[name].to_pylist() for name in ("path", "vector")), strict=True))
+    struck, unstruck = _Amounts(), _Amounts()
+    for file in map(LogicalFile.of, iterate_rows(new.select(["path", "vector"]))):
+        before = LogicalFile(file.path, vectors.get(file.path, file.vector))
+        if before == file:
+            continue
+        was, now = (read_struck(table.url, each._asdict()) for each in (before, file))
+        tokens = _read_lengths(table, file.path)
+        struck = _plus(struck, tokens, np.setdiff1d(now, was))
+        unstruck = _plus(unstruck, tokens, np.setdiff1d(was, now))
+    return struck, unstruck
+
+
+def _read_lengths(table: Table, path: str) -> Positions | None:
+    """Return the number of tokens of each row of a data file, also of struck ones."""
+    if "num_tokens" not in table.schema.names:
+        return None
+    rows = read_live_rows(table.url, LogicalFile(path), ["num_tokens"])
+    return rows["num_tokens"].to_numpy().astype(np.int64)
+
+
+def _plus(amounts: _Amounts, tokens: Positions | None, positions: Positions) -> _Amounts:
+    more = 0 if tokens is None else int(tokens[positions].sum())
+    return _Amounts(amounts.rows + len(positions), amounts.tokens + more)
 
 
 def _differences(records: list[schemas.Lineage | None], field: str) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from etl import schemas, storage
-from etl.audit.row_lookup import FoundRow, find_rows
+from etl.audit.row_lookup import FoundRow, find_rows, is_struck
 from etl.audit.shown_documents import Documents
 from etl.audit.trace_records import (
     Cut,
@@ -257,12 +257,14 @@ class _TraceableLake:
             return f"left out: {replaced.kind} duplicate of {keeper}{where}"
         if replaced is not None and replaced.left_out:
             return replaced.outcome
-        return self._untokenized(values["source"], done=done)
+        return self._untokenized(values["source"], values["row"], done=done)
 
-    def _untokenized(self, source: str, *, done: bool) -> str:
+    def _untokenized(self, source: str, row: int, *, done: bool) -> str:
         if self.tokens is None:
             return "kept; the lake has no tokens: its recipe does not tokenize"
         if done:
+            if is_struck(self.tokens, {"source": source, "row": row}):
+                return "kept, but its tokens are struck"
             return "kept, but its tokens are missing: run `etl verify`"
         error = next(self._quarantined(source), None)
         return f"kept, not tokenized{': ' + error if error else ' yet: run the recipe again'}"

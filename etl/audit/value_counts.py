@@ -10,8 +10,9 @@ import pyarrow.compute as pc
 
 from etl import schemas
 from etl.delta.actions import string_scalar
+from etl.delta.live_rows import read_live_rows
+from etl.delta.logical_file import LogicalFile
 from etl.delta.table import Table
-from etl.parquet.data_file_reader import read_columns
 
 _THREADS = 8  # they wait for storage more than they compute
 _FILES_PER_BATCH = 4096  # as Python objects, a few kilobytes each
@@ -28,6 +29,20 @@ def sum_counts(files: pa.Table, column: str) -> int:
     return int(pc.sum(files[column]).as_py() or 0) if column in files.column_names else 0
 
 
+def count_tokens(table: Table, files: pa.Table) -> int:
+    """Return the number of tokens in some data files of ``tokens``; 0 for other tables.
+
+    The log counts the tokens of struck rows, so that files with such rows are read.
+    """
+    if "max.token_end" not in files.column_names:
+        return 0
+    is_whole = pc.is_null(files["vector"])
+    others = files.filter(pc.invert(is_whole)).select(["path", "vector"])
+    columns = (read_live_rows(table.url, file, ["num_tokens"]) for file in iterate_rows(others))
+    read = sum(pc.sum(rows["num_tokens"]).as_py() or 0 for rows in columns)
+    return sum_counts(files.filter(is_whole), "max.token_end") + int(read)
+
+
 def with_verdict(files: pa.Table, verdict: str) -> pa.Table:
     """Return the data files of ``documents`` with kept or with rejected rows."""
     return files.filter(pc.equal(files["partition.verdict"], string_scalar(verdict)))
@@ -38,17 +53,17 @@ def count_values(table: Table, column: str, files: pa.Table) -> Counter[str | No
     total: Counter[str | None] = Counter()
     unresolved = []
     names = [f"{kind}.{column}" for kind in ("min", "max", "null_count")]
-    files = files.select(["path", "rows", *(n for n in names if n in files.column_names)])
+    files = files.select(["path", "vector", "rows", *(n for n in names if n in files.column_names)])
     for row in iterate_rows(files):
         low, high = row.get(f"min.{column}"), row.get(f"max.{column}")
         if low is not None and low == high and row.get(f"null_count.{column}") == 0:
             total[low] += row["rows"]  # a single value in the whole file
         else:
-            unresolved.append(row["path"])
+            unresolved.append(LogicalFile.of(row))
     with ThreadPoolExecutor(_THREADS) as pool:
         for start in range(0, len(unresolved), _FILES_PER_BATCH):  # no task for each file at once
-            paths = unresolved[start : start + _FILES_PER_BATCH]
-            for values in pool.map(lambda path: _count_in_file(table.url, path, column), paths):
+            batch = unresolved[start : start + _FILES_PER_BATCH]
+            for values in pool.map(lambda file: _count_in_file(table.url, file, column), batch):
                 total.update(values)
     return total
 
@@ -61,6 +76,6 @@ def count_rules(documents: Table, files: pa.Table) -> Counter[str]:
     return total
 
 
-def _count_in_file(url: str, path: str, column: str) -> dict[str | None, int]:
-    counts = pc.value_counts(read_columns(url, path, [column])[column]).to_pylist()
+def _count_in_file(url: str, file: LogicalFile, column: str) -> dict[str | None, int]:
+    counts = pc.value_counts(read_live_rows(url, file, [column])[column]).to_pylist()
     return {count["values"]: count["counts"] for count in counts}

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from etl import schemas, storage
 from etl.dedup.keep_preference import KeepPreference
 from etl.dedup.numbered_files import NumberedFile
+from etl.delta.live_rows import live_rows, read_live_rows
 from etl.kernels.hashing.sorted_sets import between
 from etl.lake.dedup_decisions import duplicate_rows
 from etl.lake.row_ranges import read_source, take_rows
-from etl.parquet.data_file_reader import open_data_file, read_columns
 from etl.stages.dedup_base import DedupStage, duplicates_schema
 
 
@@ -52,7 +52,7 @@ class DocumentReader:
     def read_all(self, file: NumberedFile, columns: Sequence[str]) -> pa.Table:
         """Return some columns of all rows of a file."""
         url = self.table_of(file)
-        return pa.concat_tables(read_columns(url, path, columns) for path in file.paths)
+        return pa.concat_tables(read_live_rows(url, part, columns) for part in file.files)
 
     def listed_rows(self, file: NumberedFile, kinds: Sequence[str]) -> NDArray[np.int64]:
         """Return the rows of a file that are listed in ``duplicates`` with one of the kinds."""
@@ -80,15 +80,15 @@ class DocumentReader:
         parts = self.read_row_groups(file, np.unique(rows), column)
         table = pa.concat_tables(part.filter(pc.is_in(part["row"], wanted)) for part in parts)
         indices = pc.index_in(wanted, table["row"].combine_chunks())
-        assert indices.null_count == 0, f"rows are missing from {file.paths}"
+        assert indices.null_count == 0, f"rows are missing from {file.files}"
         return table[column].combine_chunks().take(indices)
 
     def read_row_groups(
         self, file: NumberedFile, rows: NDArray[np.int64], column: str
     ) -> Iterator[pa.Table]:
         """Yield ``row`` and a column of the row groups that may hold some of ``rows`` (ascending)."""
-        for path in file.paths:
-            with open_data_file(self.table_of(file), path, ["row", column]) as opened:
+        for part in file.files:
+            with live_rows(self.table_of(file), part, ["row", column]) as opened:
                 for group in range(opened.num_row_groups):
                     bounds = opened.bounds(group, "row")
                     if bounds is None or len(between(rows, *bounds)):

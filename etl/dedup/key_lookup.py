@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from etl import schemas
 from etl.dedup.integer_ranges import concatenate_ranges
 from etl.dedup.numbered_files import NumberedFile, address
+from etl.delta.live_rows import live_rows
 from etl.kernels.hashing.minhash_signatures import band_keys
 from etl.kernels.hashing.sorted_sets import between, distinct
 from etl.kernels.lines.text_units import NOT_COMPARED
 from etl.lake.input_log import int63
 from etl.lake.keys_table import KeyFile, Kind
-from etl.parquet.data_file_reader import open_data_file
 from etl.stages.dedup_minhash import DedupMinhash
 
 EMPTY_KEYS: Final = pa.schema(
@@ -91,7 +91,7 @@ class StoredKeys:
 def _read_matching(file: KeyFile, wanted: NDArray[np.int64]) -> pa.Table:
     """Return the rows of a file whose key is in ``wanted`` (ascending, unique)."""
     tables = [EMPTY_KEYS]
-    with open_data_file(file.table, file.path, EMPTY_KEYS.column_names) as opened:
+    with live_rows(file.table, file.file, EMPTY_KEYS.column_names) as opened:
         for group in range(opened.num_row_groups):
             bounds = opened.bounds(group, "key")
             # Row groups are ascending by key: most of them have none of the wanted keys, and only

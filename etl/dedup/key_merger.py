@@ -24,14 +24,13 @@ from distributed import Client
 from etl import schemas
 from etl.compute.dask_tasks import map_unordered, to_tokenlake_error
 from etl.dedup.key_lookup import EMPTY_KEYS
-from etl.delta.commit_history import LogicalFile
+from etl.delta.live_rows import live_rows
 from etl.lake.keys_table import KINDS, KeyFile, list_key_files
 from etl.lake.ledger import Describe, Ledger, key_of
 from etl.lake.ledger_entry import Rewrite, RewrittenFile
 from etl.lake.merge_files import FileGroup, rewrite_of
 from etl.lake.table_specs import KEYS
 from etl.parquet.data_file import DataFile, DataFileWriter
-from etl.parquet.data_file_reader import open_data_file
 
 RUNS_PER_LEVEL: Final = 4
 """Runs of a level that are merged; chosen here: after 120 equal runs, a look-up opens at most 10 files, and
@@ -62,8 +61,8 @@ def files_to_merge(files: Iterable[KeyFile]) -> list[KeyFile]:
 
     The files of a run are those whose names begin with the same key.
     """
-    by_run = sorted(files, key=lambda file: key_of(file.path))
-    runs = [list(run) for _, run in groupby(by_run, key=lambda file: key_of(file.path))]
+    by_run = sorted(files, key=lambda file: key_of(file.file.path))
+    runs = [list(run) for _, run in groupby(by_run, key=lambda file: key_of(file.file.path))]
     levels = [_level(sum(file.rows for file in run)) for run in runs]
     # Of runs on the levels 0 0 0 0 1 1 1 2, level 0 is full: its four runs become one on level 1, which
     # is then full and merged by the next run.
@@ -86,10 +85,10 @@ def _level(rows: int) -> int:
 
 def _merge(client: Client, ledger: Ledger, files: Sequence[KeyFile]) -> Rewrite:
     """Write the rows of some files to new ones, which have disjoint ranges of keys."""
-    paths = tuple(file.path for file in files)
-    logical = tuple(map(LogicalFile, paths))
-    group = FileGroup(files=logical, units=(), rows=sum(file.rows for file in files))
-    name = ledger.key("merged", *paths)
+    group = FileGroup(
+        files=tuple(file.file for file in files), units=(), rows=sum(file.rows for file in files)
+    )
+    name = ledger.key("merged", *(file.path for file in group.files))
     # Keys are hashes, so equal ranges have about equally many.
     bounds = np.linspace(-(2**63), 2**63, 2 + group.rows // _KEYS_PER_FILE).tolist()
     ranges = [(int(low), int(high) - 1) for low, high in pairwise(bounds)]
@@ -127,7 +126,7 @@ def _read_range(file: KeyFile, low: int, high: int) -> Iterator[pa.Table]:
     """Yield the rows of a file with a key from ``low`` to ``high``, by row group."""
     if file.high < low or file.low > high:
         return
-    with open_data_file(file.table, file.path, EMPTY_KEYS.column_names) as opened:
+    with live_rows(file.table, file.file, EMPTY_KEYS.column_names) as opened:
         for group in range(opened.num_row_groups):
             if opened.may_hold(group, "key", low, high):
                 rows = opened.row_group(group)

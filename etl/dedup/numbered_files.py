@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from etl import schemas
 from etl.compact_collections import SpilledList, sort_spilled
 from etl.dedup.reference_lakes import ReferenceLake
+from etl.delta.logical_file import LogicalFile
 from etl.lake.dedup_decisions import DedupDecisions
 from etl.lake.keys_table import KINDS, KeyFile, KeysTable, Kind, list_key_files
 from etl.lake.work_units import WorkUnit, kept_units
@@ -38,15 +39,15 @@ class NumberedFile:
     number: int
     source: str
     unit: str  # its key
-    paths: tuple[str, ...]  # data files of ``texts``, in row order
+    files: tuple[LogicalFile, ...]  # of ``texts``, in row order
     rows: int
     decided: bool
     earlier: bool  # whether it arrived before the documents to decide on, or is in another lake
-    duplicates: tuple[str, ...]  # data files of ``duplicates`` that may list rows of this file
+    duplicates: tuple[LogicalFile, ...]  # of that table, which may list rows of this file
     kinds: tuple[str, ...] = KINDS  # kinds of duplicates to compare its rows for
     keyed: tuple[Kind, ...] = ()  # the kinds whose keys are in a table ``keys``
     lake: str | None = None  # URL of the lake, if it is another one
-    judged: tuple[str, ...] = ()  # data files of ``documents``, if a pass reads them
+    judged: tuple[LogicalFile, ...] = ()  # data files of ``documents``, if a pass reads them
 
 
 def files_of(
@@ -75,7 +76,7 @@ def files_of(
             number=0,
             source=unit.source,
             unit=unit.key,
-            paths=unit.paths,
+            files=unit.files,
             rows=unit.rows,
             decided=decided,
             earlier=earlier,

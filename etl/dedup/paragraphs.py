@@ -53,10 +53,10 @@ from etl.dedup.numbered_files import (
     row_of,
 )
 from etl.dedup.stored_file_list import StoredFileList
+from etl.delta.live_rows import live_rows
 from etl.kernels.hashing.sorted_sets import among, distinct
 from etl.lake.table_specs import DUPLICATES
 from etl.parquet.data_file import DataFile, DataFileWriter
-from etl.parquet.data_file_reader import open_data_file
 from etl.stages.dedup_paragraphs import DedupParagraphs
 
 
@@ -128,8 +128,8 @@ def _shared_units(inputs: PassInput, earlier: PassResult) -> dd.DataFrame:
 def _count_units(file: NumberedFile, *, reader: DocumentReader) -> pd.DataFrame:
     """Return the number of units in a file, read from the footers."""
     count = 0
-    for path in file.paths:
-        with open_data_file(reader.table_of(file), path) as opened:
+    for part in file.files:
+        with live_rows(reader.table_of(file), part) as opened:
             groups = [opened.footer.row_group(k) for k in range(opened.num_row_groups)]
         columns = [group.column(k) for group in groups for k in range(group.num_columns)]
         count += sum(c.num_values for c in columns if c.path_in_schema.startswith("unit_hashes."))
@@ -370,5 +370,5 @@ class _WriteRows:
         """Return ``row``, ``id`` and ``unit_chars`` of the given rows of a file, in their order."""
         table = self.reader.read_all(file, ["row", "id", "unit_chars"])
         indices = pc.index_in(pa.array(rows), table["row"].combine_chunks())
-        assert indices.null_count == 0, f"rows are missing from {file.paths}"
+        assert indices.null_count == 0, f"rows are missing from {file.files}"
         return table.take(indices)

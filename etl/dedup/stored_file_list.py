@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from etl import storage
 from etl.dedup.numbered_files import NumberedFile
+from etl.delta.logical_file import LogicalFile
 from etl.errors import StorageError
 from etl.kernels.hashing.sorted_sets import between
 from etl.parquet.data_file import DataFileWriter
@@ -26,20 +27,21 @@ from etl.parquet.data_file_reader import open_data_file, read_row_groups
 from etl.parquet.layout import Layout
 
 _AT_ONCE = 4096  # files held as Python objects, half a kilobyte each
+_FILES = pa.list_(pa.struct({"path": pa.string(), "vector": pa.string()}))
 _SCHEMA = pa.schema(
     {
         "number": pa.int64(),
         "source": pa.string(),
         "unit": pa.string(),
-        "paths": pa.list_(pa.string()),
+        "files": _FILES,
         "rows": pa.int64(),
         "decided": pa.bool_(),
         "earlier": pa.bool_(),
-        "duplicates": pa.list_(pa.string()),
+        "duplicates": _FILES,
         "kinds": pa.list_(pa.string()),
         "keyed": pa.list_(pa.string()),
         "lake": pa.string(),
-        "judged": pa.list_(pa.string()),
+        "judged": _FILES,
     }
 )
 _LAYOUT = Layout(
@@ -141,4 +143,6 @@ def _files(table: pa.Table) -> list[NumberedFile]:
 
 
 def _hashable(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+    if isinstance(value, list):
+        return tuple(map(_hashable, value))
+    return LogicalFile(**value) if isinstance(value, dict) else value

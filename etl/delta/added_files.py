@@ -7,7 +7,6 @@ from typing import Any
 from etl import storage
 from etl.delta.actions import ADD, at_paths
 from etl.delta.checkpoint import read_actions
-from etl.delta.commit_history import LogicalFile
 from etl.delta.deletion_vectors import to_json
 from etl.delta.log_segment import (
     find_checkpoints,
@@ -17,6 +16,7 @@ from etl.delta.log_segment import (
     read_commit_files,
     version_of_commit_file,
 )
+from etl.delta.logical_file import LogicalFile
 from etl.parquet.data_file import DIGEST_TAG, DataFile
 
 

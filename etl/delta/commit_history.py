@@ -4,9 +4,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any
 
-from etl.delta.deletion_vectors import path_of, to_json
+from etl.delta.deletion_vectors import to_json
 from etl.delta.log_segment import (
     LogSegment,
     last_action,
@@ -16,20 +16,8 @@ from etl.delta.log_segment import (
     read_log_segment,
     version_of_commit_file,
 )
+from etl.delta.logical_file import LogicalFile
 from etl.errors import TableError
-
-
-class LogicalFile(NamedTuple):
-    """A data file with its deletion vector: with another vector, it is another one to the log."""
-
-    path: str  # inside the table
-    vector: str | None = None  # as in ``Table.data_files``
-
-    @property
-    def stored_paths(self) -> list[str]:
-        """The paths inside the table of the data file and of the file with its vector, if there is one."""
-        stored = None if self.vector is None else path_of(self.vector)
-        return [self.path] if stored is None else [self.path, stored]
 
 
 @dataclass(frozen=True)

@@ -67,6 +67,11 @@ def path_of(vector: str) -> str | None:
     return f"{prefix}/deletion_vector_{uuid}.bin" if prefix else f"deletion_vector_{uuid}.bin"
 
 
+def num_struck(vector: str | None) -> int:
+    """Return how many rows a vector strikes, by its descriptor."""
+    return 0 if vector is None else int(json.loads(vector)["cardinality"])
+
+
 def read_struck(url: str, file: Mapping[str, Any]) -> Positions:
     """Return the positions of the struck rows of a data file, ascending.
 

@@ -313,5 +313,8 @@ class Table:
         return type(self)(head, self._metadata, self._protocol)
 
     def dataset(self) -> "pds.Dataset":
-        """Return the table's rows as a pyarrow dataset, which skips files by their statistics."""
+        """Return the table's rows as a pyarrow dataset, which skips files by their statistics.
+
+        Raises TableError for a table with struck rows, which delta-rs refuses: ``live_rows`` reads these.
+        """
         return delta_rs.open_delta_rs(self.url, self.version).to_pyarrow_dataset()

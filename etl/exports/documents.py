@@ -22,6 +22,8 @@ import pyarrow as pa
 import zstandard
 
 from etl import schemas, storage
+from etl.delta.live_rows import read_live_row_groups
+from etl.delta.logical_file import LogicalFile
 from etl.delta.table import Table
 from etl.errors import TableError
 from etl.lake.commit_info import find_record
@@ -31,7 +33,6 @@ from etl.lake.releases import tables_at
 from etl.lake.row_ranges import RangeIndex, read_source, take_rows
 from etl.lake.work_units import WorkUnit, kept_units
 from etl.loader.version_lease import VersionLease
-from etl.parquet.data_file_reader import read_row_groups
 from etl.parquet.parquet_file import parquet_writer
 from etl.recipe.recipe import Recipe
 from etl.row_condition import check_condition
@@ -146,12 +147,12 @@ class _KeptDocuments:
         """Yield the documents of a unit, one row group of texts at a time."""
         left_out, cuts = np.empty(0, np.int64), None
         if self._duplicates is not None:
-            files = self._duplicates.url, self._decisions.files_between(*unit.span), unit.key
-            left_out = duplicate_rows(*files)
-            cuts = cut_rows(*files) if self._cutting is not None else None
-        url, paths = self.table.url, self._documents.files_between(*unit.span)
-        documents = read_source(url, paths, unit.source, pa.schema(self._stored))
-        for texts in (group for path in unit.paths for group in self._texts_in(path)):
+            listed = self._duplicates.url, self._decisions.files_between(*unit.span), unit.key
+            left_out = duplicate_rows(*listed)
+            cuts = cut_rows(*listed) if self._cutting is not None else None
+        url, files = self.table.url, self._documents.files_between(*unit.span)
+        documents = read_source(url, files, unit.source, pa.schema(self._stored))
+        for texts in (group for file in unit.files for group in self._texts_in(file)):
             is_new = ~np.isin(np.asarray(texts["row"].combine_chunks()), left_out)
             rows = texts.filter(pa.array(is_new))
             if cuts is not None and self._cutting is not None:
@@ -161,8 +162,8 @@ class _KeptDocuments:
                 found.append_column("text", rows["text"]).select(self.schema.names)
             )
 
-    def _texts_in(self, path: str) -> Iterator[pa.Table]:
-        return read_row_groups(self.texts.url, path, ["row", "text"])
+    def _texts_in(self, file: LogicalFile) -> Iterator[pa.Table]:
+        return read_live_row_groups(self.texts.url, file, ["row", "text"])
 
     def _selected(self, rows: pa.Table) -> pa.Table:
         """Return the rows for which the condition is true."""

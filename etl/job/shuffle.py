@@ -92,8 +92,8 @@ def shuffle(
     """Write the rows of the newest version of ``tokens`` to ``tokens_shuffled``, and return a report.
 
     If the table exists, only rows that it does not have are added. It is written as a whole if rows of
-    ``tokens`` were dropped since. No cluster is started if nothing is to be done. ``listener`` follows the
-    shuffle, as in ``run``.
+    ``tokens`` that it has were dropped or struck since. No cluster is started if nothing is to be done.
+    ``listener`` follows the shuffle, as in ``run``.
 
     Raises TableError if the lake has no tokens, MismatchError if the table has another seed or if the start
     of an epoch was interrupted, ClusterError if the scheduler is lost, and the error of a task that fails.
@@ -143,7 +143,8 @@ class _Shuffle:
     def run(self) -> None:
         """Add all rows of the version of ``tokens`` that is the newest now."""
         goal, shuffled = self.tables.tokens_table.version, self.tables.shuffled
-        if not shuffled.fits or (self._settings.rebuild and shuffled.num_parts):
+        begins = self.tables.must_begin(rebuild=self._settings.rebuild)
+        if not shuffled.fits or (begins and shuffled.num_parts):
             self._begin()  # a table without parts was begun by an interrupted shuffle
         bucket_bytes = self._settings.bucket_bytes or bucket_bytes_for(
             _worker_memory(self._job.client)
@@ -152,6 +153,8 @@ class _Shuffle:
         # more part follows.
         add = partial(self._add_next, bucket_bytes)
         while self.tables.shuffled.tokens_version < goal:
+            if self.tables.must_begin(rebuild=False):  # rows were struck after such a version
+                self._begin()
             if not with_restarts(self._job.client, add, ShuffleError, label=SHUFFLED.name):
                 return
 
@@ -207,6 +210,7 @@ class _Shuffle:
                 where=tokens.url,
                 hint="run `etl verify LAKE`",
             )
+        planned = replace(planned, tokens=sum(file.tokens for file in files))
         sort = SortBucket(
             url=shuffled.ledger.url,
             folder=planned.folder,

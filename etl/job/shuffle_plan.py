@@ -10,7 +10,9 @@ from dataclasses import asdict, dataclass
 
 from etl import storage
 from etl.delta.added_files import read_added_files
-from etl.delta.commit_history import LogicalFile
+from etl.delta.commit_history import Commit
+from etl.delta.deletion_vectors import num_struck
+from etl.delta.logical_file import LogicalFile
 from etl.delta.table import Table
 from etl.delta.vacuum_records import is_vacuumed
 from etl.errors import MismatchError, TableError
@@ -35,9 +37,9 @@ _MIN_GROUP_BYTES = 1 << 16
 class InputData:
     """A data file of ``tokens`` with new rows, in the state that the log records."""
 
-    path: str
-    rows: int
-    tokens: int
+    file: LogicalFile
+    rows: int  # that are not struck
+    tokens: int  # of all rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,30 +55,29 @@ class ShufflePart:
 
 @dataclass(frozen=True)
 class PlannedPart:
-    """A part with its files, and the folder of its intermediate files."""
+    """A part with its files, and the folder of its intermediate files.
+
+    ``tokens`` is their number of tokens: by the log, with those of struck rows, until the files are read.
+    """
 
     part: ShufflePart
     files: tuple[InputData, ...]
     folder: str
+    tokens: int
 
     @property
     def rows(self) -> int:
         """The number of rows."""
         return sum(file.rows for file in self.files)
 
-    @property
-    def tokens(self) -> int:
-        """The number of tokens."""
-        return sum(file.tokens for file in self.files)
-
-    def splits(self) -> Iterator[tuple[str, ...]]:
-        """Yield the paths of the files of each split: about as many tokens as a bucket, or one file."""
-        pending, size = list[str](), 0
+    def splits(self) -> Iterator[tuple[LogicalFile, ...]]:
+        """Yield the files of each split: about as many tokens as a bucket, or one file."""
+        pending, size = list[LogicalFile](), 0
         for file in self.files:
             if pending and size + 4 * file.tokens > self.part.bucket_bytes:
                 yield tuple(pending)
                 pending, size = [], 0
-            pending.append(file.path)
+            pending.append(file.file)
             size += 4 * file.tokens
         if pending:
             yield tuple(pending)
@@ -127,7 +128,8 @@ def plan_part(
         part = _store_plan(folder, part)
     if part.last != tokens.version:
         tokens = Table.open(tokens.url, part.last)
-    return PlannedPart(part, tuple(new_files(tokens, first)), folder)
+    files = tuple(new_files(tokens, first))
+    return PlannedPart(part, files, folder, sum(file.tokens for file in files))
 
 
 def _plan_uri(folder: str) -> str:
@@ -160,43 +162,71 @@ def new_files(tokens: Table, first: int) -> Iterator[InputData]:
 
     Raises TableError if one of them was compacted and then deleted.
     """
-    columns = ("rows", "max.token_end") if tokens.data_files().num_rows else ("rows",)
+    columns = ["vector", "rows", *(["max.token_end"] if tokens.data_files().num_rows else [])]
     live = {
         file["path"]: InputData(
-            path=file["path"], rows=file["rows"], tokens=file.get("max.token_end") or 0
+            file=LogicalFile.of(file), rows=file["rows"], tokens=file.get("max.token_end") or 0
         )
         for file in tokens.files(*columns)
-        if file["rows"]
     }
     if first == 0:
-        yield from live.values()
+        yield from (file for file in live.values() if file.rows)
         return
     # Only appends add rows. A compacted file is replaced by a file that also has older rows, so its rows
     # are read from the old file, as long as a vacuum has left that.
-    added = sorted(
-        file
-        for commit in tokens.commits(after=first)
-        if fields_of(commit.info).get("action") == "append"
-        for file in commit.add
-    )
-    compacted = [file for file in added if file.path not in live]
-    before = {file.path: file for file in _compacted_files(tokens.url, compacted)}
-    for path, _ in added:
+    added = _appended_files(tokens, first)
+    compacted = [file for path, file in added.items() if path not in live]
+    before = {file.file.path: file for file in _compacted_files(tokens.url, compacted)}
+    for path in sorted(added):
         file = live.get(path) or before[path]
         if file.rows:
             yield file
 
 
+def has_older_strikes(tokens: Table, first: int) -> bool:
+    """Return whether rows that ``tokens`` had at a version were struck since, or live again.
+
+    Rows that were merged with older ones count as such.
+    """
+    added = set[str]()
+    for commit in tokens.commits(after=first) if first else ():
+        if _is_append(commit):
+            added.update(file.path for file in commit.add)
+        elif not _changed_paths(commit) <= added:
+            return True
+    return False
+
+
+def _appended_files(tokens: Table, first: int) -> dict[str, LogicalFile]:
+    """Return the files that were added after a version by path, as they last were in the table."""
+    files: dict[str, LogicalFile] = {}
+    for commit in tokens.commits(after=first):
+        changed = files.keys() if not _is_append(commit) else {file.path for file in commit.add}
+        files |= {file.path: file for file in commit.add if file.path in changed}
+    return files
+
+
+def _is_append(commit: Commit) -> bool:
+    return fields_of(commit.info).get("action") == "append"
+
+
+def _changed_paths(commit: Commit) -> set[str]:
+    """Return the data files of which a commit changes the struck rows."""
+    return {file.path for file in commit.add} & {file.path for file in commit.remove}
+
+
 def _compacted_files(url: str, files: Collection[LogicalFile]) -> Iterator[InputData]:
     """Yield files whose rows were merged with others since; raise TableError if a vacuum deleted one."""
-    for file in read_added_files(url, files) if files else ():
-        if file.rows and storage.file_info(storage.join(url, file.path)) is None:
+    for stored in read_added_files(url, files) if files else ():
+        file = LogicalFile(stored.path, stored.vector)
+        rows = stored.rows - num_struck(file.vector)
+        if rows and any(storage.file_info(storage.join(url, p)) is None for p in file.stored_paths):
             raise TableError(
                 "the data files with the new rows were compacted, and then deleted by a vacuum",
                 where=storage.join(url, file.path),
                 hint="`etl shuffle LAKE --rebuild` shuffles all rows again",
             )
-        yield InputData(path=file.path, rows=file.rows, tokens=_num_tokens(file))
+        yield InputData(file=file, rows=rows, tokens=_num_tokens(stored))
 
 
 def _num_tokens(file: DataFile) -> int:

@@ -6,7 +6,7 @@ from typing import Self
 from etl import storage
 from etl.delta.table import Table
 from etl.errors import MismatchError, TableError
-from etl.job.shuffle_plan import new_files
+from etl.job.shuffle_plan import has_older_strikes, new_files
 from etl.lake.lake_epochs import current_lake_epoch
 from etl.lake.ledger import Ledger, find_ledger, open_ledger
 from etl.lake.open_table import find_table
@@ -67,9 +67,16 @@ class ShuffleTables:
         assert self.tokens.table is not None
         return self.tokens.table
 
+    def must_begin(self, *, rebuild: bool) -> bool:
+        """Return whether to write ``tokens_shuffled`` as a whole, as it has rows that ``tokens`` lacks."""
+        shuffled = self.shuffled
+        if rebuild or not shuffled.fits:
+            return True
+        return has_older_strikes(self.tokens_table, shuffled.tokens_version)
+
     def bytes_to_shuffle(self, *, rebuild: bool) -> int | None:
         """Return the bytes of the tokens to shuffle; None if nothing is to be done."""
-        begins = rebuild or not self.shuffled.fits
+        begins = self.must_begin(rebuild=rebuild)
         first = 0 if begins else self.shuffled.tokens_version
         files = list(new_files(self.tokens_table, first))
         return 4 * sum(file.tokens for file in files) if files or begins else None

@@ -7,10 +7,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from etl import storage
+from etl.delta.live_rows import read_live_row_groups
+from etl.delta.logical_file import LogicalFile
 from etl.job.bucket_files import COLUMNS, BucketFile, BucketWriter, read_bucket, read_list
 from etl.lake.table_specs import SHUFFLED
 from etl.parquet.data_file import DataFile, DataFileWriter
-from etl.parquet.data_file_reader import read_row_groups
 from etl.schemas import TOKENS
 from etl.schemas.shuffled_files import Bucket
 
@@ -27,16 +28,16 @@ class SplitFiles:
     seed: int
     run_bytes: int
 
-    def __call__(self, paths: tuple[str, ...]) -> BucketFile:
-        """Run the task for the data files at some paths, which may have more rows than memory holds."""
+    def __call__(self, files: tuple[LogicalFile, ...]) -> BucketFile:
+        """Run the task for some data files, which may have more rows than memory holds."""
         name = f"{uuid.uuid4().hex}.bin"
         num_tokens = 0
         with storage.open_output(storage.join(self.folder, name)) as output:
             writer = BucketWriter(
                 output, buckets=self.buckets, seed=self.seed, run_bytes=self.run_bytes
             )
-            for path in paths:
-                for rows in read_row_groups(self.tokens, path, COLUMNS):
+            for file in files:
+                for rows in read_live_row_groups(self.tokens, file, COLUMNS):
                     num_tokens += int(pc.sum(rows["num_tokens"]).as_py() or 0)
                     writer.append(rows)
             writer.finish_run()

@@ -56,7 +56,7 @@ def _check_documents(documents: Ledger, texts: Table, units: SpilledList[WorkUni
         if not documents.is_done(unit.key):
             raise MismatchError(
                 "the file holds texts of documents that do not exist",
-                where=storage.join(texts.url, unit.paths[0]),
+                where=storage.join(texts.url, unit.files[0].path),
                 hint="run `etl repair LAKE`, then run again",
             )
 

@@ -8,10 +8,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from etl import schemas
+from etl.delta.live_rows import read_live_rows
+from etl.delta.logical_file import LogicalFile
 from etl.lake.ledger import Ledger
 from etl.lake.row_ranges import RangeIndex
 from etl.lake.work_units import WorkUnit
-from etl.parquet.data_file_reader import read_columns
 from etl.stages.dedup_base import DedupStage
 
 
@@ -30,14 +31,14 @@ class DedupDecisions:
         """Return whether the unit's rows are decided."""
         return self._ledger is None or self._ledger.is_done(self._ledger.key(unit.key))
 
-    def files(self, unit: WorkUnit) -> tuple[str, ...]:
+    def files(self, unit: WorkUnit) -> tuple[LogicalFile, ...]:
         """Return the data files of ``duplicates`` that may name rows of a unit."""
         return self._spans.files_between(*unit.span)
 
 
 def duplicate_rows(
     table_url: str,
-    files: Sequence[str],
+    files: Sequence[LogicalFile],
     unit: str,
     *,
     kinds: Sequence[str] = (*schemas.WHOLE, schemas.SHORT),
@@ -51,7 +52,7 @@ def duplicate_rows(
     return np.concatenate([np.empty(0, np.int64), *rows])
 
 
-def cut_rows(table_url: str, files: Sequence[str], unit: str) -> pa.Table:
+def cut_rows(table_url: str, files: Sequence[LogicalFile], unit: str) -> pa.Table:
     """Return ``row`` and ``cut`` (the ordinals of the removed units) of the documents that are cut.
 
     The arguments are as in ``duplicate_rows``.
@@ -71,13 +72,13 @@ def without_cuts(documents: pa.Table, cuts: pa.Table, stage: DedupStage) -> pa.T
 
 def _read_rows(
     table_url: str,
-    files: Sequence[str],
+    files: Sequence[LogicalFile],
     unit: str,
     kinds: Sequence[str],
     columns: Sequence[str],
 ) -> Iterator[pa.Table]:
     wanted_kinds = pa.array(list(kinds), pa.string())
-    for name in files:
-        table = read_columns(table_url, name, ["unit", "kind", *columns])
+    for file in files:
+        table = read_live_rows(table_url, file, ["unit", "kind", *columns])
         wanted = pc.and_(pc.equal(table["unit"], unit), pc.is_in(table["kind"], wanted_kinds))
         yield table.filter(wanted).select(list(columns))

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final
 
-from etl.delta.commit_history import Commit, LogicalFile
+from etl.delta.commit_history import Commit
+from etl.delta.logical_file import LogicalFile
 from etl.delta.table import Table
 from etl.errors import MismatchError
 from etl.lake.commit_info import is_ours

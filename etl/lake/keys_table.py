@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from etl import schemas, storage
+from etl.delta.logical_file import LogicalFile
 from etl.delta.table import Table
 from etl.lake.ledger import Describe, Ledger
 from etl.lake.ledger_entry import Drop
@@ -58,10 +59,10 @@ class KeysTable:
 
 @dataclass(frozen=True)
 class KeyFile:
-    """A data file of a table ``keys``: the table's URL, its path, kind, least and greatest key, and rows."""
+    """A data file of ``keys``: the table's URL, the file, its kind, least and greatest key, and rows."""
 
     table: str
-    path: str
+    file: LogicalFile
     kind: Kind
     low: int  # least key
     high: int  # greatest key
@@ -73,10 +74,10 @@ def list_key_files(table: Table) -> list[KeyFile]:
     files = table.data_files()
     if not files.num_rows:
         return []
-    names = ["path", "partition.kind", "min.key", "max.key", "rows"]
+    names = ["path", "vector", "partition.kind", "min.key", "max.key", "rows"]
     return [
-        KeyFile(table.url, path, kind, low, high, rows)
-        for path, kind, low, high, rows in zip(
+        KeyFile(table.url, LogicalFile(path, vector), kind, low, high, rows)
+        for path, vector, kind, low, high, rows in zip(
             *(files[name].to_pylist() for name in names), strict=True
         )
     ]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from etl.delta.commit_history import LogicalFile
+from etl.delta.logical_file import LogicalFile
 from etl.parquet.data_file import DataFile
 from etl.parquet.layout import Layout
 from etl.sources.content_digests import Content

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from etl.delta.commit_history import LogicalFile
 from etl.delta.live_rows import read_live_row_groups
+from etl.delta.logical_file import LogicalFile
 from etl.errors import TableError
 from etl.lake.ledger import Ledger
 from etl.lake.ledger_entry import Rewrite, RewrittenFile
@@ -73,7 +73,7 @@ def _read_row_groups(ledger: Ledger, file: LogicalFile) -> Iterator[pa.Table]:
     """Yield the live rows of each row group; raise TableError rather than copy damaged ones."""
     assert ledger.table is not None
     fields = list(ledger.table.schema)
-    for rows in read_live_row_groups(ledger.url, file._asdict()):
+    for rows in read_live_row_groups(ledger.url, file):
         own = [f for f in fields if f.nullable or f.name in rows.column_names]
         yield fill_columns(rows, pa.schema(own))
 

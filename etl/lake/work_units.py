@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import NamedTuple
 
+from etl.delta.logical_file import LogicalFile
 from etl.delta.table import Table
 from etl.lake.ledger import Ledger, key_of
 from etl.lake.ledger_entry import Drop
@@ -21,13 +22,13 @@ class WorkUnit:
 
     key: str  # of the split that wrote the rows, in ``documents``
     source: str
-    paths: tuple[str, ...]  # data files of ``texts``, in row order
-    rows: int
+    files: tuple[LogicalFile, ...]  # of ``texts``, in row order
+    rows: int  # that are not struck
     size: int  # bytes on disk
     first_row: int
     last_row: int
     arrival: int = 1  # of documents that arrive earlier, duplicates are kept
-    judged: tuple[str, ...] = ()  # data files of ``documents``, if deduplication reads them
+    judged: tuple[LogicalFile, ...] = ()  # data files of ``documents``, if deduplication reads them
 
     @property
     def span(self) -> tuple[Address, Address]:
@@ -48,7 +49,7 @@ def is_read(documents: Ledger, texts: Ledger, split: Split) -> bool:
 
 def kept_units(texts: Table) -> Iterator[WorkUnit]:
     """Yield the kept rows of ``texts``, one unit per split, ordered by source and row."""
-    columns = ("size", "rows", "partition.verdict", "min.source", "min.row", "max.row")
+    columns = ("vector", "size", "rows", "partition.verdict", "min.source", "min.row", "max.row")
     files = texts.files(*columns, by=("min.source", "min.row"))
     kept = (file for file in files if file["partition.verdict"] == "kept" and file["rows"])
     for key, group in groupby(kept, key=lambda file: key_of(file["path"])):
@@ -56,7 +57,7 @@ def kept_units(texts: Table) -> Iterator[WorkUnit]:
         yield WorkUnit(
             key=key,
             source=split_files[0]["min.source"],
-            paths=tuple(file["path"] for file in split_files),
+            files=tuple(map(LogicalFile.of, split_files)),
             rows=sum(file["rows"] for file in split_files),
             size=sum(file["size"] for file in split_files),
             first_row=split_files[0]["min.row"],

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Final
 
 from etl import schemas, storage
-from etl.delta.commit_history import LogicalFile
+from etl.delta.logical_file import LogicalFile
 from etl.delta.table import Table
 from etl.errors import TableError
 from etl.lake.jobs import Job, JobIdentity, hold_job
@@ -126,7 +126,7 @@ def _block(files: list[Mapping[str, Any]], units: list[str]) -> _Block:
         address=(files[0]["min.source"], files[0]["min.row"]),
         size=sum(file["size"] for file in files),
         rows=sum(file["rows"] for file in files),
-        files=tuple(LogicalFile(file["path"], file["vector"]) for file in files),
+        files=tuple(LogicalFile.of(file) for file in files),
         units=tuple(units),
     )
 
@@ -141,7 +141,7 @@ def _group_by_key(keys: Table, target_bytes: int) -> list[FileGroup]:
                 (kind, file["min.key"]),
                 file["size"],
                 file["rows"],
-                (LogicalFile(file["path"], file["vector"]),),
+                (LogicalFile.of(file),),
                 (),
             )
             for file in files

@@ -16,7 +16,7 @@ import numpy as np
 from etl import storage
 from etl.compact_collections import DigestSet, SpilledList, digest, index_of
 from etl.delta import deletion_vectors, log_segment
-from etl.delta.commit_history import LogicalFile
+from etl.delta.logical_file import LogicalFile
 from etl.delta.table import Table
 from etl.lake import leases, releases, scratch
 from etl.lake.ledger import Ledger
@@ -197,7 +197,7 @@ class _Log:
 def _paths(table: Table) -> Iterator[str]:
     """Yield the paths of the live data files, and of the files with their deletion vectors."""
     for file in table.files("path", "vector", by=()):
-        yield from LogicalFile(file["path"], file["vector"]).stored_paths
+        yield from LogicalFile.of(file).stored_paths
 
 
 class _Removal(NamedTuple):

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from etl import storage
 from etl.delta import deletion_vectors, vacuum_records
-from etl.delta.commit_history import LogicalFile
 from etl.delta.log_segment import ranges
+from etl.delta.logical_file import LogicalFile
 from etl.delta.table import Table
 from etl.delta.vacuum_records import VacuumRecord
 from etl.errors import TableError

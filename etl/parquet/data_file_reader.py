@@ -114,6 +114,12 @@ class DataFileReader:
         places = np.searchsorted(positions, np.cumsum([0, *sizes]))
         yield from np.flatnonzero(np.diff(places)).tolist()
 
+    def positions(self, number: int) -> Positions:
+        """Return the positions in the file of the rows of a row group that are not left out."""
+        rows = [self.footer.row_group(i).num_rows for i in range(number + 1)]
+        stored = np.arange(sum(rows[:-1]), sum(rows), dtype=np.int64)
+        return stored if self._struck is None else np.setdiff1d(stored, self._struck)
+
     def batches(self, max_rows: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the file in batches of at most so many."""
         batches = self._file.iter_batches(max_rows, columns=self._columns, use_threads=False)

@@ -136,11 +136,11 @@ def test_rows_of_several_sources_are_read_only_if_their_digests_differ(
     write_jsonl(folder / "d.jsonl", records(300, 340))
     assert run(another(other, place / "other", path=str(folder)), cluster=client).ok
     read: list[str] = []
-    read_row_groups = table_digest.read_row_groups
+    read_live_row_groups = table_digest.read_live_row_groups
     monkeypatch.setattr(
         table_digest,
-        "read_row_groups",
-        lambda url, file: read.append(url) or read_row_groups(url, file),
+        "read_live_row_groups",
+        lambda url, file: read.append(url) or read_live_row_groups(url, file),
     )
     found = {t.table: t for t in compare_lakes(str(mine.lake), str(other.lake)).tables}
     assert read == [], "the files of several sources are the same"

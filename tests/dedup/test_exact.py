@@ -43,7 +43,7 @@ def test_duplicates_match_the_naive_reference(
     units = [write_documents(str(place), number, hashes) for number, hashes in enumerate(files)]
     data_files = [
         NumberedFile(
-            number, unit.source, unit.key, unit.paths, unit.rows, is_earlier, is_earlier, ()
+            number, unit.source, unit.key, unit.files, unit.rows, is_earlier, is_earlier, ()
         )
         for number, (unit, is_earlier) in enumerate(zip(units, earlier, strict=True))
     ]

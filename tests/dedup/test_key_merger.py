@@ -13,6 +13,7 @@ from upath import UPath
 from etl.audit.verify.verify import verify
 from etl.dedup import key_merger
 from etl.dedup.key_merger import RUNS_PER_LEVEL, files_to_merge
+from etl.delta.logical_file import LogicalFile
 from etl.delta.table import Table
 from etl.job.run import run
 from etl.lake.commit_info import fields_of
@@ -36,7 +37,8 @@ def client() -> Iterator[Client]:
 
 
 def key_file(run: int, part: int, num_rows: int) -> KeyFile:
-    return KeyFile("keys", f"kind=exact/{run:032}-{part:012}-0.parquet", "exact", 0, 9, num_rows)
+    file = LogicalFile(f"kind=exact/{run:032}-{part:012}-0.parquet")
+    return KeyFile("keys", file, "exact", 0, 9, num_rows)
 
 
 @given(st.integers(1, 400), st.integers(1, 50), st.integers(1, 3))
@@ -58,7 +60,7 @@ def test_runs_stay_few_and_keys_are_rewritten_rarely(
             rewritten += total
         assert sum(file.rows for file in files) == added
         levels = 2 + log(number + 1, RUNS_PER_LEVEL)
-        assert len({file.path[:45] for file in files}) <= (RUNS_PER_LEVEL - 1) * levels
+        assert len({file.file.path[:45] for file in files}) <= (RUNS_PER_LEVEL - 1) * levels
         assert rewritten <= added * levels
 
 
@@ -85,7 +87,7 @@ def test_merges_change_no_keys_and_no_decisions(
     run(whole, cluster=client)
     table = Table.open(f"{merged.lake}/keys")
     files = list_key_files(table)
-    runs = {(file.kind, key_of(file.path)) for file in files}
+    runs = {(file.kind, key_of(file.file.path)) for file in files}
     assert len(runs) < 3 * 5
     assert len(files) > len(runs)  # a file for each range of keys
     actions = [entry["action"] for e in table.history() if (entry := fields_of(e))]

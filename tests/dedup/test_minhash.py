@@ -304,7 +304,7 @@ def test_ranks(place: UPath, keep: Any, earlier: bool, expected: list[float]) ->
     unit = write_documents(url, 0, [1, 2, 3], lang_score=[None, 0.5, np.inf])
     stage = DedupMinhash.model_validate({"keep": keep})
     file = NumberedFile(
-        0, unit.source, unit.key, unit.paths, unit.rows, earlier, earlier, (), judged=unit.judged
+        0, unit.source, unit.key, unit.files, unit.rows, earlier, earlier, (), judged=unit.judged
     )
     table = DocumentReader(url, (stage,)).read_ranked(file, ["content_hash"])
     assert table.column_names == ["row", "rank", "content_hash"]

@@ -21,6 +21,7 @@ from etl.dedup.minhash import pair_candidates
 from etl.dedup.numbered_files import NumberedFile, address, file_of, row_of
 from etl.dedup.similarity import SimilarityCheck
 from etl.dedup.stored_file_list import StoredFileList, store_file_list
+from etl.delta.logical_file import LogicalFile
 from etl.stages import DedupMinhash
 from tests.helpers.naive_shingles import naive_units
 from tests.helpers.near_duplicates import tangled
@@ -40,8 +41,8 @@ def stored(folder: Path, texts: list[str], stage: DedupMinhash) -> Iterator[Stor
         part = pa.array(texts[first : first + _PER_FILE])
         columns = {"row": range(len(part)), "text": part, "signature": stage.signature(part)}
         pq.write_table(pa.table(columns), folder / "texts" / f"{number}.parquet", row_group_size=5)
-        paths = (f"{number}.parquet",)
-        files.append(NumberedFile(number, "", "", paths, len(part), False, False, ()))
+        stored = (LogicalFile(f"{number}.parquet"),)
+        files.append(NumberedFile(number, "", "", stored, len(part), False, False, ()))
     with store_file_list(files, url, "list") as listed:
         yield listed
 

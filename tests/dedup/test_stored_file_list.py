@@ -16,6 +16,7 @@ from etl.compute import frame_shuffles
 from etl.dedup import stored_file_list as job
 from etl.dedup.numbered_files import NumberedFile
 from etl.dedup.stored_file_list import store_file_list
+from etl.delta.logical_file import LogicalFile
 from etl.delta.table import Table
 from etl.errors import StageError, WriteError
 from etl.job.run import run
@@ -27,17 +28,19 @@ from tests.helpers.paths import NewPlace
 
 NAME = "f" * 32
 
+some_logical_files = st.builds(LogicalFile, st.text(max_size=5), st.none() | st.text(max_size=3))
+
 some_files = st.lists(
     st.builds(
         NumberedFile,
         number=st.just(0),
         source=st.text(max_size=5),
         unit=st.text(min_size=1, max_size=5),
-        paths=st.lists(st.text(min_size=1, max_size=5), min_size=1, max_size=2).map(tuple),
+        files=st.lists(some_logical_files, min_size=1, max_size=2).map(tuple),
         rows=st.integers(1, 2**40),
         decided=st.booleans(),
         earlier=st.booleans(),
-        duplicates=st.lists(st.text(max_size=3), max_size=2).map(tuple),
+        duplicates=st.lists(some_logical_files, max_size=2).map(tuple),
         kinds=st.sampled_from([("exact", "near"), ("exact",)]),
         keyed=st.sampled_from([(), ("near",)]),
         lake=st.none() | st.just("s3://other"),
@@ -75,7 +78,7 @@ def test_a_stored_list_returns_its_files(
 
 def test_the_list_is_removed_when_the_context_ends(place: UPath) -> None:
     """It is named like a data file, so a vacuum removes the list of a killed run."""
-    file = NumberedFile(0, "a", "u", ("b",), 1, False, False, ())
+    file = NumberedFile(0, "a", "u", (LogicalFile("b"),), 1, False, False, ())
     with suppress(StageError), store_file_list([file], str(place), NAME) as files:
         (path,) = place.glob("*.parquet")
         assert is_data_file(path.name)
@@ -86,7 +89,7 @@ def test_the_list_is_removed_when_the_context_ends(place: UPath) -> None:
 
 def test_a_list_that_cannot_be_written_is_an_error(tmp_path: UPath) -> None:
     (tmp_path / "table").write_text("a file where a folder should be")
-    file = NumberedFile(0, "a", "u", ("b",), 1, False, False, ())
+    file = NumberedFile(0, "a", "u", (LogicalFile("b"),), 1, False, False, ())
     with (
         pytest.raises(WriteError, match=re.escape(str(tmp_path))),
         store_file_list([file], str(tmp_path / "table"), NAME),
@@ -98,16 +101,16 @@ some_addresses = st.tuples(st.text("abc", max_size=2), st.integers(0, 3))
 
 
 @given(
-    st.lists(st.tuples(some_addresses, some_addresses, st.text("abc"))),
+    st.lists(st.tuples(some_addresses, some_addresses, st.builds(LogicalFile, st.text("abc")))),
     some_addresses,
     some_addresses,
 )
 def test_files_with_addresses_in_a_range_are_found(
-    spans: list[tuple[Address, Address, str]], one: Address, other: Address
+    spans: list[tuple[Address, Address, LogicalFile]], one: Address, other: Address
 ) -> None:
-    spans = [(min(a, b), max(a, b), path) for a, b, path in spans]
+    spans = [(min(a, b), max(a, b), file) for a, b, file in spans]
     low, high = min(one, other), max(one, other)
-    expected = [path for first, last, path in spans if first <= high and last >= low]
+    expected = [file for first, last, file in spans if first <= high and last >= low]
     assert sorted(RangeIndex(spans).files_between(low, high)) == sorted(expected)
 
 

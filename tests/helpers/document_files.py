@@ -5,6 +5,7 @@ from typing import Any
 import pyarrow as pa
 
 from etl import schemas, storage
+from etl.delta.logical_file import LogicalFile
 from etl.lake.table_specs import DOCUMENTS, TEXTS
 from etl.lake.work_units import WorkUnit
 from etl.parquet.data_file import DataFileWriter
@@ -23,7 +24,7 @@ def write_documents(lake: str, number: int, hashes: list[int], **columns: list[A
         "verdict": ["kept"] * size,
         **columns,
     }
-    paths, sizes = [], []
+    files, sizes = [], []
     for spec, schema in ((DOCUMENTS, schemas.documents([])), (TEXTS, schemas.texts())):
         url = storage.join(lake, spec.name)
         columns = {name: values.get(name, [None] * size) for name in schema.names}
@@ -31,15 +32,15 @@ def write_documents(lake: str, number: int, hashes: list[int], **columns: list[A
         writer = DataFileWriter(url, schema, spec.layout, name=key, partition=partition)
         writer.append(pa.table(columns, schema=schema))
         (data_file,) = writer.close()
-        paths.append(data_file.path)
+        files.append(LogicalFile(data_file.path))
         sizes.append(data_file.size)
     return WorkUnit(
         key=key,
         source=source,
-        paths=(paths[1],),
+        files=(files[1],),
         rows=size,
         size=sizes[1],
         first_row=0,
         last_row=size - 1,
-        judged=(paths[0],),
+        judged=(files[0],),
     )

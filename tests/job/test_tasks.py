@@ -8,6 +8,7 @@ from typing import Any
 
 from upath import UPath
 
+from etl.delta.logical_file import LogicalFile
 from etl.job.plan import make_plan
 from etl.job.tasks import ReadSplit, TokenizeUnit
 from etl.lake.work_units import WorkResult, WorkUnit
@@ -71,11 +72,11 @@ def test_tokenizing_a_unit_returns_such_a_result(recipe: Recipe, place: UPath) -
     recipe = Recipe(name="typed", source=source, lake=recipe.lake, stages=recipe.stages)
     split = next(iter(make_plan(recipe).splits))
     read = ReadSplit(recipe, with_tokens=False)(replace(split, first_row=0), KEY, "")
-    paths = tuple(file.path for file in read.files["texts"])
+    files = tuple(LogicalFile(file.path) for file in read.files["texts"])
     unit = WorkUnit(
         key=KEY,
         source=split.uri,
-        paths=paths,
+        files=files,
         rows=read.kept,
         size=0,
         first_row=0,

@@ -178,13 +178,13 @@ def test_a_vector_may_change_in_any_commit(tmp_path):
         chosen = choose(SMALL, kind)
         versions[strike(f"{lake}/tokens", addresses_of(chosen)).version] = chosen
     versions[strike(f"{lake}/tokens", []).version] = ()
-    for version, struck in [*versions.items()][1:]:
+    for version, gone in [*versions.items()][1:]:
         dataset = TokenDataset(lake, version=version, **options)
         read = [batch["input_ids"].item() for batch in dataset.batches(1)]
-        live = [token for doc, values in tokens.items() if doc not in struck for token in values]
+        live = [token for doc, values in tokens.items() if doc not in gone for token in values]
         assert read == live[:-1], version
         plan = dataset.state_dict()["plan"]
-        same = [v for v, each in versions.items() if each == struck and v]
+        same = [v for v, each in versions.items() if each == gone and v]
         assert plan == TokenDataset(lake, version=same[0], **options).state_dict()["plan"]
 
 

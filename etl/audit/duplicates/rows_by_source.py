@@ -5,8 +5,9 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from etl.delta.live_rows import live_rows, read_live_rows
+from etl.delta.logical_file import LogicalFile
 from etl.delta.table import Table
-from etl.parquet.data_file_reader import open_data_file, read_columns
 
 _BATCH_ROWS = 1 << 17
 
@@ -17,7 +18,7 @@ def read_batches(table: Table, columns: Sequence[str]) -> Iterator[pa.RecordBatc
     Raises TableError for a data file without one of them.
     """
     for entry in table.data_files().to_pylist():
-        with open_data_file(table.url, entry, columns) as file:
+        with live_rows(table.url, entry, columns) as file:
             yield from file.batches(_BATCH_ROWS)
 
 
@@ -26,22 +27,22 @@ class RowsBySource:
 
     def __init__(self, table: Table, *, verdict: str | None = None) -> None:
         self._table = table
-        self._paths: list[tuple[str, str, str]] = []
+        self._files: list[tuple[str, str, LogicalFile]] = []
         for row in table.data_files().to_pylist():
             if verdict in (None, row.get("partition.verdict")):
-                self._paths.append((row["min.source"], row["max.source"], row["path"]))
+                self._files.append((row["min.source"], row["max.source"], LogicalFile.of(row)))
 
     def sources(self) -> list[str]:
         """Return the input files in order: the least source of each data file."""
-        return sorted({low for low, _, _ in self._paths})
+        return sorted({low for low, _, _ in self._files})
 
     def read(self, source: str, columns: Sequence[str]) -> pa.Table:
         """Return some columns of the rows of an input file."""
         schema = pa.schema([self._table.schema.field(name) for name in columns])
         parts = [schema.empty_table()]
-        for low, high, path in self._paths:
+        for low, high, file in self._files:
             if low <= source <= high:
-                rows = read_columns(self._table.url, path, ["source", *columns])
+                rows = read_live_rows(self._table.url, file, ["source", *columns])
                 rows = rows.filter(pc.equal(rows["source"], source))
                 parts.append(rows.select(list(columns)).cast(schema))
         return pa.concat_tables(parts)

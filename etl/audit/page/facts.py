@@ -21,9 +21,9 @@ from etl.audit.report_records import LakeReport
 from etl.audit.sampled_rows import shuffled_files
 from etl.audit.shown_documents import Documents
 from etl.audit.tune.rejudge import StoredFilter
+from etl.delta.live_rows import read_live_rows
 from etl.delta.table import Table
 from etl.lake.releases import tables_at
-from etl.parquet.data_file_reader import read_columns
 from etl.recipe.recipe_file import as_yaml
 
 _LENGTH_FILES: Final = 64
@@ -88,13 +88,13 @@ def _has_unknown(filters: Sequence[StoredFilter]) -> bool:
 
 def _lengths(tokens: Table) -> Distribution | None:
     """Return the distribution of the numbers of tokens in some data files, by the log in all of them."""
-    files = tokens.data_files(["path", "rows"])
+    files = tokens.data_files(["path", "vector", "rows"])
     total = sum(files["rows"].to_pylist())
     parts: Counter[int] = Counter()
     for number, file in enumerate(shuffled_files(files, seed=0)):
         if number == _LENGTH_FILES or parts.total() >= _LENGTH_ROWS:
             break
-        rows = read_columns(tokens.url, file, ["num_tokens"])
+        rows = read_live_rows(tokens.url, file, ["num_tokens"])
         parts.update(dict(pl.DataFrame(rows)["num_tokens"].value_counts().iter_rows()))
     if not parts:
         return None

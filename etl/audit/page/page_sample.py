@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from etl import schemas
-from etl.audit.sampled_rows import sample_rows
+from etl.audit.sampled_rows import FILE, sample_rows
 from etl.audit.shown_documents import Documents
 from etl.audit.tune.rejudge import columns_of
 from etl.audit.value_counts import with_verdict
@@ -26,7 +26,7 @@ class PageSample:
     """Sampled rows, at most ``MAX_ROWS`` of each verdict.
 
     ``frame`` has the numbers of ``documents`` and other columns that rules read, except texts; ``reason``,
-    ``rule`` (``reason`` without details), ``lang``, the address, ``path`` and ``weight``: how many documents
+    ``rule`` (``reason`` without details), ``lang``, the address, ``FILE`` and ``weight``: how many documents
     of its verdict a row represents.
     """
 
@@ -46,7 +46,7 @@ def read_sample(documents: Documents, seed: int = 0) -> PageSample:
     table = documents.table
     signals = [field.name for field in table.schema if field.type == pa.float64()]
     columns = [*columns_of(documents.filters), "lang", "id", *signals]
-    files = table.data_files(["path", "rows", "partition.verdict"])
+    files = table.data_files([*FILE, "rows", "partition.verdict"])
     parts = []
     for verdict in schemas.VERDICTS:
         of_verdict = with_verdict(files, verdict)

@@ -9,7 +9,7 @@ import polars as pl
 from etl import schemas
 from etl.audit.page.page_sample import PageSample
 from etl.audit.rule_limits import Limit
-from etl.audit.sampled_rows import KEY, read_documents
+from etl.audit.sampled_rows import FILE, KEY, read_documents
 from etl.audit.shown_documents import Documents, ShownDocument
 
 PER_SIDE: Final = 3
@@ -80,7 +80,7 @@ def _read(documents: Documents, parts: list[pl.DataFrame]) -> dict[tuple[str, in
     """Read rows with their texts, each once."""
     if not parts:
         return {}
-    columns = ["path", "source", "row"]
+    columns = [*FILE, "source", "row"]
     rows = pl.concat([part.select(columns) for part in parts]).unique(maintain_order=True)
     table = documents.table
     unread = {schemas.CONTENT_HASH.name, *table.partition_columns}

@@ -18,13 +18,14 @@ from etl import storage
 from etl.audit.tune.kept_counts import Counted, KeptCounts, count_by_rule, count_kept, count_unknown
 from etl.audit.tune.rejudge import columns_of, rejecting_stage, rejudge
 from etl.audit.tune.thresholds import Thresholds
+from etl.delta.live_rows import live_rows, read_live_rows
+from etl.delta.logical_file import LogicalFile
 from etl.delta.table import Table
 from etl.errors import RecipeError, TableError
 from etl.html.card import Card, CardList, Shown
 from etl.html.grid import make_grid
 from etl.lake.commit_info import find_record
 from etl.lake.open_table import find_table, open_table
-from etl.parquet.data_file_reader import open_data_file, read_columns
 from etl.recipe.overrides import SettingsLike, as_settings
 from etl.stages import DedupExact, Filter, Stage, Tokenize, Transform
 
@@ -157,7 +158,7 @@ class _TunableLake:
         columns |= {"content_hash": None} if self._is_unique else {}
         columns |= {self._size: None} if self._size is not None else {}
         counts = self._tokens.of(file) if self._tokens is not None else _NO_TOKENS
-        with open_data_file(self._documents.url, file, [*columns]) as opened:
+        with live_rows(self._documents.url, file, [*columns]) as opened:
             for batch in opened.batches(_BATCH_ROWS):
                 frame = pl.DataFrame(batch)
                 size = pl.lit(1.0) if self._size is None else pl.col(self._size)
@@ -187,30 +188,33 @@ class _TokenCounts:
 
     def __init__(self, table: Table) -> None:
         self._url = table.url
-        self._files: dict[str, list[tuple[int, int, str]]] = {}
-        self._mixed: list[tuple[str, str, str]] = []  # files with rows of several input files
-        names = ("path", "min.source", "max.source", "min.row", "max.row")
+        self._files: dict[str, list[tuple[int, int, LogicalFile]]] = {}
+        self._mixed: list[
+            tuple[str, str, LogicalFile]
+        ] = []  # files with rows of several input files
+        names = ("min.source", "max.source", "min.row", "max.row")
         for row in table.data_files().to_pylist():
-            path, low, high, *span = (row[name] for name in names)
+            low, high, first, last = (row[name] for name in names)
+            logical = LogicalFile.of(row)
             if low == high:
-                self._files.setdefault(low, []).append((*span, path))
+                self._files.setdefault(low, []).append((first, last, logical))
             else:
-                self._mixed.append((low, high, path))
+                self._mixed.append((low, high, logical))
 
     def of(self, file: Mapping[str, Any]) -> pl.DataFrame:
         """Return ``row`` and ``num_tokens`` of the documents that a data file may hold."""
         source = file["min.source"]
-        paths = [
-            path
-            for first, last, path in self._files.get(source, [])
+        files = [
+            logical
+            for first, last, logical in self._files.get(source, [])
             if first <= file["max.row"] and last >= file["min.row"]
         ]
-        parts = [_NO_TOKENS, *(self._read(path, ["row", "num_tokens"]) for path in paths)]
-        for low, high, path in self._mixed:
+        parts = [_NO_TOKENS, *(self._read(each, ["row", "num_tokens"]) for each in files)]
+        for low, high, logical in self._mixed:
             if low <= source <= high:
-                rows = self._read(path, ["source", "row", "num_tokens"])
+                rows = self._read(logical, ["source", "row", "num_tokens"])
                 parts.append(rows.filter(source=source).drop("source"))
         return pl.concat(parts)
 
-    def _read(self, path: str, columns: list[str]) -> pl.DataFrame:
-        return pl.DataFrame(read_columns(self._url, path, columns))
+    def _read(self, file: LogicalFile, columns: list[str]) -> pl.DataFrame:
+        return pl.DataFrame(read_live_rows(self._url, file, columns))

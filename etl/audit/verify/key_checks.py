@@ -46,4 +46,4 @@ def check_keys(texts: Table, duplicates: pl.DataFrame, keys: KeysTable) -> Itera
         expected = unit.rows - left_out.get(unit.key, 0)
         if keys.has(unit.key) and exact[unit.key] != expected:
             what = f"{exact[unit.key]} of its rows have a key, expected {expected}"
-            yield Problem("texts", unit.paths[0], what)
+            yield Problem("texts", unit.files[0].path, what)

@@ -195,7 +195,7 @@ def _check_units(
     for key, unit in live.items():
         if ledger.is_done(key):
             name = shared.get(key, key)
-            first.setdefault(name, unit.paths[0])
+            first.setdefault(name, unit.files[0].path)
             expected[name] += unit.rows - left_out.get(unit.key, 0)
     for name, path in first.items():
         if written[name] != expected[name]:

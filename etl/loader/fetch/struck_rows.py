@@ -18,6 +18,7 @@ from etl.loader.fetch.document_lengths import read_lengths
 from etl.loader.fetch.file_cache import cached_arrays
 from etl.loader.fetch.selected_rows import StruckRows
 from etl.loader.fetch.table_index import TableIndex
+from etl.parquet.data_file_reader import Positions
 
 _FORMAT = 1  # increase it when the arrays change
 _THREADS = 16  # of which each waits for an object store
@@ -66,11 +67,10 @@ def _read(index: TableIndex, rows: np.ndarray, by_file: dict[int, str]) -> dict[
     ends = np.cumsum(np.append(0, rows), dtype=np.int64)  # of the rows before each row group
     bounds = ends[index.first_group]
 
-    def read(file: int) -> np.ndarray:
+    def read(file: int) -> Positions:
         first, stop = bounds[file : file + 2].tolist()
         entry = {"path": index.path(file), "vector": by_file[file], "physical_rows": stop - first}
-        numbers: np.ndarray = read_struck(index.url, entry) + first
-        return numbers
+        return read_struck(index.url, entry) + np.int64(first)
 
     if index.remote is None:
         parts = [*map(read, by_file)]
