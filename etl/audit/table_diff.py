@@ -118,7 +118,8 @@ def _read_lengths(table: Table, path: str) -> Positions | None:
     if "num_tokens" not in table.schema.names:
         return None
     rows = read_live_rows(table.url, LogicalFile(path), ["num_tokens"])
-    return rows["num_tokens"].to_numpy().astype(np.int64)
+    lengths: Positions = rows["num_tokens"].to_numpy().astype(np.int64)
+    return lengths
 
 
 def _plus(amounts: _Amounts, tokens: Positions | None, positions: Positions) -> _Amounts:
