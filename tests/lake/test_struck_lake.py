@@ -220,7 +220,7 @@ def test_new_documents_are_compared_with_live_ones(
     source = made.source.model_copy(update={"path": str(crawl)})
     recipe = made.model_copy(update={"source": source, "lake": str(lake)})
     stored = rows(made.lake, "texts")
-    twins = {**{(row["source"], row["row"]): row["text"] for row in stored}}
+    twins: dict[Address, str] = {(row["source"], row["row"]): str(row["text"]) for row in stored}
     listed = {*addresses(rows(made.lake, "duplicates"))}
     out = next(a for a in sorted(twins) if a in gone and a not in listed)
     live = next(a for a in sorted(twins) if a not in gone and a not in listed)
