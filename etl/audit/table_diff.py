@@ -16,6 +16,7 @@ from etl.audit.value_counts import (
     sum_counts,
     with_verdict,
 )
+from etl.delta.actions import to_numpy
 from etl.delta.deletion_vectors import read_struck
 from etl.delta.live_rows import read_live_rows
 from etl.delta.logical_file import LogicalFile
@@ -118,8 +119,7 @@ def _read_lengths(table: Table, path: str) -> Positions | None:
     if "num_tokens" not in table.schema.names:
         return None
     rows = read_live_rows(table.url, LogicalFile(path), ["num_tokens"])
-    lengths: Positions = rows["num_tokens"].to_numpy().astype(np.int64)
-    return lengths
+    return to_numpy(rows["num_tokens"].cast(pa.int64()).combine_chunks(), np.int64)
 
 
 def _plus(amounts: _Amounts, tokens: Positions | None, positions: Positions) -> _Amounts:

@@ -190,9 +190,8 @@ def has_older_strikes(tokens: Table, first: int) -> bool:
     """
     added = set[str]()
     for commit in tokens.commits(after=first) if first else ():
-        if _is_append(commit):
-            added.update(file.path for file in commit.add)
-        elif not _changed_paths(commit) <= added:
+        added |= _new_paths(commit)
+        if not _struck_paths(commit) <= added:
             return True
     return False
 
@@ -201,16 +200,19 @@ def _appended_files(tokens: Table, first: int) -> dict[str, LogicalFile]:
     """Return the files that were added after a version by path, as they last were in the table."""
     files: dict[str, LogicalFile] = {}
     for commit in tokens.commits(after=first):
-        changed = files.keys() if not _is_append(commit) else {file.path for file in commit.add}
-        files |= {file.path: file for file in commit.add if file.path in changed}
+        known = files.keys() | _new_paths(commit)
+        files |= {file.path: file for file in commit.add if file.path in known}
     return files
 
 
-def _is_append(commit: Commit) -> bool:
-    return fields_of(commit.info).get("action") == "append"
+def _new_paths(commit: Commit) -> set[str]:
+    """Return the data files with new rows of a commit: an append, or one that also strikes others."""
+    struck = _struck_paths(commit)
+    adds_rows = struck or fields_of(commit.info).get("action") == "append"
+    return {file.path for file in commit.add} - struck if adds_rows else set()
 
 
-def _changed_paths(commit: Commit) -> set[str]:
+def _struck_paths(commit: Commit) -> set[str]:
     """Return the data files of which a commit changes the struck rows."""
     return {file.path for file in commit.add} & {file.path for file in commit.remove}
 

@@ -22,6 +22,8 @@ from etl.audit.lineage_graph import graph, history
 from etl.audit.trace import trace
 from etl.audit.verify.verify import verify
 from etl.compute.listener import Progress
+from etl.delta.live_rows import read_live_rows
+from etl.delta.logical_file import LogicalFile
 from etl.delta.table import Table
 from etl.errors import DamagedLogError, MismatchError, TableError
 from etl.job.bucket_files import write_list
@@ -55,6 +57,7 @@ from tests.helpers.shuffled_lakes import (
     rows_of,
     shuffled_rows,
 )
+from tests.helpers.strikes import strike_by_us
 from tests.helpers.token_tables import make_lake
 
 SMALL: Documents = {f"s3://in/{i}": [3 * i + 5, 0, 40, 7] for i in range(12)}
@@ -88,7 +91,7 @@ def test_the_passes_sort_all_rows_whatever_the_buckets(
     with tempfile.TemporaryDirectory() as folder:
         add_tokens(folder, documents)
         table = Table.open(f"{folder}/tokens")
-        paths = tuple(file["path"] for file in table.files("path"))
+        stored = tuple(map(LogicalFile.of, table.files("vector")))
         split = SplitFiles(
             tokens=table.url,
             folder=storage.normalize(f"{folder}/scratch"),
@@ -96,7 +99,7 @@ def test_the_passes_sort_all_rows_whatever_the_buckets(
             seed=seed,
             run_bytes=run_bytes,
         )
-        files = write_list(split.folder, [split((path,)) for path in paths])
+        files = write_list(split.folder, [split((file,)) for file in stored])
         sort = SortBucket(
             url=storage.normalize(f"{folder}/tokens_shuffled"),
             folder=split.folder,
@@ -115,7 +118,7 @@ def test_the_passes_sort_all_rows_whatever_the_buckets(
 def test_a_task_holds_a_few_buckets_however_large_the_table_is(tmp_path: Path) -> None:
     add_tokens(str(tmp_path), {f"file {i}": [1000] * 100 for i in range(64)})  # 26 MB
     table = Table.open(str(tmp_path / "tokens"))
-    paths = tuple(file["path"] for file in table.files("path"))
+    stored = tuple(map(LogicalFile.of, table.files("vector")))
     buckets, bucket_bytes = 16, 26_000_000 // 16
     folder = storage.normalize(str(tmp_path / "scratch"))
     split = SplitFiles(
@@ -125,7 +128,7 @@ def test_a_task_holds_a_few_buckets_however_large_the_table_is(tmp_path: Path) -
     pool = pa.proxy_memory_pool(before)
     pa.set_memory_pool(pool)
     try:
-        files = write_list(folder, [split(paths)])  # a split that is as large as all buckets
+        files = write_list(folder, [split(stored)])  # a split that is as large as all buckets
         sort = SortBucket(
             url=storage.normalize(str(tmp_path / "tokens_shuffled")),
             folder=folder,
@@ -412,8 +415,8 @@ def test_dropped_rows_are_shuffled_again(made: Recipe, client: Client, place: UP
     assert verify(lake) == []
 
 
-def _add_and_compact(recipe: Recipe, client: Client) -> set[str]:
-    """Add rows to tokens and compact its files; return the files with the new rows alone."""
+def _add_and_compact(recipe: Recipe, client: Client, strike: Sequence[int] = ()) -> set[str]:
+    """Add rows to tokens, strike some of each file, and compact; return the files with the new rows alone."""
     tokens, crawl = recipe.table_url("tokens"), at(recipe.source.path)
     before = {file["path"] for file in Table.open(tokens).files("path")}
     write_parquet(crawl / "d.parquet", records(300, 340))
@@ -422,6 +425,8 @@ def _add_and_compact(recipe: Recipe, client: Client) -> set[str]:
     finally:
         (crawl / "d.parquet").unlink()
     added = {file["path"] for file in Table.open(tokens).files("path")} - before
+    if strike:
+        strike_by_us(tokens, dict.fromkeys(added, strike))
     optimize(str(recipe.lake))
     assert added.isdisjoint(file["path"] for file in Table.open(tokens).files("path"))
     return added
@@ -434,6 +439,31 @@ def test_rows_that_were_compacted_are_added_once(copied: Recipe, client: Client)
     report = shuffled(lake, client)
     assert (report.parts, report.added_rows > 0) == (2, True)
     assert verify(lake) == []
+
+
+@pytest.mark.slow
+def test_struck_rows_are_not_added(copied: Recipe, client: Client) -> None:
+    """New rows may be struck before their files are compacted; rows that the table has begin it again."""
+    lake = str(copied.lake)
+    tokens = copied.table_url("tokens")
+    _add_and_compact(copied, client, strike=[0, 2])
+    report = shuffled(lake, client)
+    assert (report.parts, report.added_rows > 0) == (2, True)
+    assert shuffled_addresses(lake) == live_addresses(tokens)
+    strike_by_us(tokens, {next(Table.open(tokens).files("path"))["path"]: [1]})
+    assert shuffled(lake, client).parts == 1
+    assert shuffled_addresses(lake) == live_addresses(tokens)
+    assert shuffled(lake, client).added_rows == 0
+
+
+def live_addresses(url: str) -> list[tuple[str, int]]:
+    files = Table.open(url).files("vector")
+    rows = (read_live_rows(url, file, ["source", "row"]).to_pylist() for file in files)
+    return sorted((row["source"], row["row"]) for each in rows for row in each)
+
+
+def shuffled_addresses(lake: str) -> list[tuple[str, int]]:
+    return live_addresses(storage.join(lake, "tokens_shuffled"))
 
 
 @pytest.mark.slow
