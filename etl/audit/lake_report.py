@@ -179,7 +179,7 @@ def _count_files(table: Table) -> _Files:
 def _count_tokens(counts: dict[str, Counter[str]], table: Table, files: pa.Table) -> None:
     """Count by input file: a data file has rows of one, unless ``etl optimize`` wrote it.
 
-    The log says how many tokens a data file has, with those of struck rows.
+    The log counts the tokens of struck rows, too: files with such rows are read.
     """
     is_one = pc.equal(files["min.source"], files["max.source"])
     is_known = pc.and_(is_one, pc.is_null(files["vector"]))

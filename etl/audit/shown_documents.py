@@ -77,7 +77,7 @@ class Documents:
     def show(self, rows: Sequence[Mapping[str, Any]]) -> CardList[ShownDocument]:
         """Describe rows of ``documents``; the texts of rejected ones are read again from the input."""
         stored = self._stored_texts(rows)
-        # Those of kept ones are stored, unless they were struck: then they are not to be shown.
+        # The text of a kept document is stored, unless it was struck: then it is not to be shown.
         unstored = (row for row in rows if stored.get((row["source"], row["row"])) is None)
         is_whole = self._texts is None
         texts = self.source_texts(r for r in unstored if is_whole or r["verdict"] != "kept")

@@ -2,7 +2,7 @@
 
 This is the only way to read rows of a table. A data file is given as a ``LogicalFile``, or by its entry in
 the table's list of data files (``Table.files``) with at least ``path`` and ``vector``: the rows of a path
-depend on the version. What is kept of a list, or sent to a worker, has such files, not paths.
+depend on the version. Keep or send such files, not paths.
 """
 
 from collections.abc import Iterator, Mapping

@@ -57,7 +57,7 @@ class ShufflePart:
 class PlannedPart:
     """A part with its files, and the folder of its intermediate files.
 
-    ``tokens`` is their number of tokens: by the log, with those of struck rows, until the files are read.
+    ``tokens`` is the number of tokens: by the log, which counts struck rows, until the files are read.
     """
 
     part: ShufflePart
@@ -206,7 +206,7 @@ def _appended_files(tokens: Table, first: int) -> dict[str, LogicalFile]:
 
 
 def _new_paths(commit: Commit) -> set[str]:
-    """Return the data files with new rows of a commit: an append, or one that also strikes others."""
+    """Return the data files with new rows of a commit: an append, or a strike that also adds rows."""
     struck = _struck_paths(commit)
     adds_rows = struck or fields_of(commit.info).get("action") == "append"
     return {file.path for file in commit.add} - struck if adds_rows else set()
