@@ -120,7 +120,9 @@ documents.join(texts, on=["source", "row"]).collect()
 With pyarrow:
 
 ```python
-documents, texts = (DeltaTable(f"lake/{name}").to_pyarrow_dataset() for name in ("documents", "texts"))
+documents, texts = (
+    DeltaTable(f"lake/{name}").to_pyarrow_dataset() for name in ("documents", "texts")
+)
 documents.join(texts, keys=["source", "row"], join_type="inner", right_suffix="_of_text").to_table()
 ```
 
