@@ -105,12 +105,12 @@ def column(table: pa.Table, name: str) -> list:
     return table[name].to_pylist()
 
 
-def test_the_result_has_the_schema_of_documents():
+def test_the_result_has_the_schema_of_judged_documents():
     stages = (*STAGES, Language(min_score=None))
     result = apply(raw(["the word", None]), stages)
-    assert result.schema == schemas.documents(signal_names(stages))
+    assert result.schema == schemas.judged(signal_names(stages))
     assert apply(raw([]), stages).schema == result.schema
-    assert apply(raw(["a"]), []).schema == schemas.documents([])
+    assert apply(raw(["a"]), []).schema == schemas.judged([])
 
 
 def test_signal_names_do_not_depend_on_the_order_of_stages():
