@@ -16,11 +16,10 @@ from etl.job.units_to_do import UnitsToDo, count_units
 from etl.lake.commit_info import find_record
 from etl.lake.held_tables import HeldTables
 from etl.lake.input_log import InputLog
-from etl.lake.known_files import Comparison, identify_files
+from etl.lake.known_files import Comparison, identify_files, unread
 from etl.lake.lake_epochs import all_ledgers, lake_epoch_of
 from etl.lake.ledger import Ledger
 from etl.lake.table_specs import SPECS
-from etl.lake.work_units import is_read
 from etl.plural import many
 from etl.recipe.recipe import Recipe, Step
 from etl.recipe.recipe_diff import differences
@@ -155,9 +154,7 @@ def plan_work(
         postpones=postpones,
     )
     splits = SpilledList(cut_files(known.files, recipe.source, inputs.parts))
-    todo = SpilledList(
-        s for s in splits if is_unread or not is_read(documents, ledgers["texts"], s)
-    )
+    todo = splits if is_unread else SpilledList(unread(splits, documents, ledgers["texts"]))
     of_tables = {*held.addresses.values()}  # the log says what became of these files
     # A file in a folder that could not be listed is not missing.
     unlisted = [f"{error.where}/" for error in listing.problems]

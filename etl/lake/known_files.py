@@ -6,7 +6,7 @@ A sample of its bytes can only prove it different; otherwise it is a **doubt**, 
 What an overlapping run reads at the same time is compared when it is committed: ``etl.lake.copied_inputs``.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -17,6 +17,8 @@ from typing import NamedTuple, TypeVar
 from etl.delta.table import Table
 from etl.errors import StorageError
 from etl.lake.input_log import InputLog
+from etl.lake.ledger import Ledger
+from etl.lake.work_units import split_key
 from etl.sources import Source, Split
 from etl.sources.content_digests import sample_file
 from etl.sources.parts import is_complete
@@ -252,6 +254,23 @@ class HeldFiles:
         if self._inputs.num_identities() <= len(listed):
             return []
         return [a for a, each in self._addresses.items() if each not in listed and a not in changed]
+
+
+def unread(splits: Iterable[Split], documents: Ledger, texts: Ledger) -> Iterator[Split]:
+    """Yield the splits whose rows are not in both tables, each unit of work once."""
+    addresses: Mapping[int, str] | None = None
+    without_texts = set[str]()
+    for split in splits:
+        key = split_key(documents, split)
+        if not documents.is_done(key):
+            yield split
+        # A run ended before it had committed the texts. Copies of a file are the same unit, and its rows
+        # have the address that they have in documents.
+        elif not texts.is_done(texts.key(key)) and key not in without_texts:
+            if addresses is None:
+                addresses = HeldFiles(documents.table, documents.inputs).by_identity()
+            without_texts.add(key)
+            yield replace(split, address=addresses.get(split.identity))
 
 
 def _chunks(items: Iterable[T]) -> Iterator[list[T]]:

@@ -41,12 +41,6 @@ def split_key(ledger: Ledger, split: Split) -> str:
     return ledger.key(split.identity, split.start, split.stop)
 
 
-def is_read(documents: Ledger, texts: Ledger, split: Split) -> bool:
-    """Return whether both tables hold the rows of a split."""
-    key = split_key(documents, split)
-    return documents.is_done(key) and texts.is_done(texts.key(key))
-
-
 def kept_units(texts: Table) -> Iterator[WorkUnit]:
     """Yield the kept rows of ``texts``, one unit per split, ordered by source and row."""
     columns = ("vector", "size", "rows", "partition.verdict", "min.source", "min.row", "max.row")

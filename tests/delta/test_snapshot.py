@@ -51,7 +51,7 @@ def file_of(table: Table, number: int, low: int) -> DataFile:
         "nullCount": {"source": 0, "row": low},
     }
     digest = f"{low:032x}" if number % 2 else None
-    return DataFile(path, 1, low, partition, json.dumps(statistics) if low else "", digest)
+    return DataFile(path, 1, low, partition, json.dumps(statistics) if low else "", digest=digest)
 
 
 def is_partitioned_table(table: Table) -> bool:

@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from etl.errors import MismatchError
@@ -118,6 +118,16 @@ _STEPS = st.lists(st.one_of(_CHANGES, _CHANGES, _RUNS), min_size=4, max_size=14)
 @pytest.mark.local_only
 @settings(max_examples=6)
 @given(_STEPS)
+# A run dies between the commits of documents and texts of a file that has a copy.
+@example([("write", "one", 0), ("write", "two", 0), ("run", 8, False, False, 1)])
+@example(
+    [
+        ("write", "one", 0),
+        ("write", "four", 0),
+        ("run", 8, False, False, 1),
+        ("move", "four", "one"),
+    ]
+)
 def test_each_content_is_in_the_lake_once(
     tmp_path_factory: pytest.TempPathFactory,
     make_folder: Callable[..., SourceFolder],
