@@ -180,6 +180,7 @@ def test_samples_may_be_taken_in_any_order(place):
         assert gatherer.batch(samples)["input_ids"].tolist() == [expected[g] for g in samples]
 
 
+@pytest.mark.local_only
 def test_more_files_than_may_be_open_are_read_in_any_order(place):
     shape = [[[2], [2]] for _ in range(70)]
     index = TokenDataset(make_lake(place, shape), seq_len=7).windows.index

@@ -1,7 +1,6 @@
 """Damaged logs are restored: after the next run, the lake has the rows and decisions that it had before."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import deltalake
 import pytest
@@ -177,7 +176,7 @@ def test_damage_of_documents_and_duplicates_at_once(client: Client, recipe: Reci
     before = rows(recipe)
     entries(recipe, "documents")[2].unlink()
     delete(paths(recipe, "duplicates")[0])
-    Path(str(entries(recipe, "tokens")[-1])).write_bytes(b"")
+    entries(recipe, "tokens")[-1].write_bytes(b"")
     check_repair(recipe, client, before)
 
 
