@@ -104,7 +104,7 @@ STORED_ROWS = (
     "etl.audit.verify.row_checks",  # running totals include struck rows
     "etl.lake.merge_files",  # the layout of a file
     "etl.lake.row_difference",  # struck rows may come back
-    "etl.lake.table_digest",  # rows that a commit strikes
+    "etl.lake.table_digest",  # struck rows
     "etl.dedup.stored_file_list",  # a file that no table lists
 )
 """Modules that read rows of data files as they are stored, with those that are struck."""

@@ -19,6 +19,7 @@ from etl.html.grid import make_grid
 from etl.lake.table_digest import (
     digests_by_source,
     file_digest,
+    is_digest_known,
     list_files,
     only_source,
     table_digest,
@@ -143,14 +144,14 @@ def _sum_files(table: Table) -> tuple[_Parts, list[_File]]:
 
 def _digests_of(files: Iterable[_File]) -> Counter[str]:
     """Return how many data files have each digest."""
-    return Counter(file["digest"] for file in files if file["digest"] is not None)
+    return Counter(file["digest"] for file in files if is_digest_known(file))
 
 
 def _divide(files: Iterable[_File], shared: Counter[str]) -> tuple[list[_File], list[_File]]:
     """Return as many data files with each digest as are shared, and the others."""
     remaining, same, rest = shared.copy(), list[_File](), list[_File]()
     for file in files:
-        is_same = remaining[file["digest"]] > 0
+        is_same = is_digest_known(file) and remaining[file["digest"]] > 0
         remaining[file["digest"]] -= is_same
         (same if is_same else rest).append(file)
     return same, rest

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 from etl import schemas
@@ -97,14 +98,18 @@ class Documents:
             )
         return shown
 
+    @cached_property
+    def _text_files(self) -> RangeIndex:
+        """The data files of ``texts``, found by a pass over the log."""
+        return RangeIndex(()) if self._texts is None else RangeIndex.of(self._texts)
+
     def _stored_texts(self, rows: Sequence[Mapping[str, Any]]) -> dict[Address, str]:
         """Return the texts that are stored, by address."""
         if self._texts is None or not rows:
             return {}
-        index = RangeIndex.of(self._texts)
         by_file: dict[LogicalFile, set[Address]] = {}
         for address in ((row["source"], row["row"]) for row in rows):
-            for file in index.files_between(address, address):
+            for file in self._text_files.files_between(address, address):
                 by_file.setdefault(file, set()).add(address)
         found = (
             row

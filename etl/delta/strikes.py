@@ -25,12 +25,7 @@ def strike_rows(
     struck = {path: _checked(url, files.get(path), path, each) for path, each in positions.items()}
     vectors = write_vectors(url, struck.values())
     return [
-        replace(
-            files[path],
-            vector=vector,
-            statistics=_bounded(files[path].statistics, vector),
-            digest=None,  # of the rows that lived before
-        )
+        replace(files[path], vector=vector, statistics=_bounded(files[path].statistics, vector))
         for path, vector in zip(struck, vectors, strict=True)
     ]
 

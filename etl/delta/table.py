@@ -223,7 +223,7 @@ class Table:
     def vectors(self, paths: Iterable[str]) -> dict[str, str | None]:
         """Return the deletion vectors of data files by path, as in ``data_files``."""
         vectors: dict[str, str | None] = dict.fromkeys(paths)
-        if vectors and (protocol.permits_vectors(self._protocol)):
+        if vectors and protocol.permits_vectors(self._protocol):
             vectors |= {p: f.vector for p, f in self._snapshot.files_at(vectors).items()}
         return vectors
 

@@ -54,11 +54,7 @@ def _check_documents(documents: Ledger, texts: Table, units: SpilledList[WorkUni
     """Raise MismatchError if ``texts`` holds units that a damaged log of ``documents`` has lost."""
     for unit in units:
         if not documents.is_done(unit.key):
-            raise MismatchError(
-                "the file holds texts of documents that do not exist",
-                where=storage.join(texts.url, unit.files[0].path),
-                hint="run `etl repair LAKE`, then run again",
-            )
+            raise _of_no_documents("texts", storage.join(texts.url, unit.files[0].path))
 
 
 def _check_origins(tokens: Ledger, units: SpilledList[WorkUnit]) -> None:
@@ -69,11 +65,15 @@ def _check_origins(tokens: Ledger, units: SpilledList[WorkUnit]) -> None:
     paths = [file["path"] for file in tokens.table.files("path")]
     for path, keys in zip(paths, tokens.units_of(paths), strict=True):
         if any(key not in live for key in keys):
-            raise MismatchError(
-                "the file holds tokens of documents that do not exist",
-                where=storage.join(tokens.url, path),
-                hint="run `etl repair LAKE`, then run again",
-            )
+            raise _of_no_documents("tokens", storage.join(tokens.url, path))
+
+
+def _of_no_documents(what: str, file: str) -> MismatchError:
+    return MismatchError(
+        f"the file holds {what} of documents that do not exist",
+        where=file,
+        hint="run `etl repair LAKE`, then run again",
+    )
 
 
 def _count_open(

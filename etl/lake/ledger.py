@@ -33,7 +33,6 @@ and why they keep overlapping runs from harm, are in docs/explanation/exactly-on
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TypeVar
 
 import pyarrow as pa
@@ -57,7 +56,7 @@ from etl.lake.foreign_changes import (
 from etl.lake.input_log import InputLog, digest, int63
 from etl.lake.ledger_entry import Drop, LedgerEntry, Rewrite
 from etl.lake.open_table import find_table
-from etl.lake.table_digest import describe_commit, digest_after_strike, list_files
+from etl.lake.table_digest import describe_commit
 from etl.parquet.data_file import DataFile
 from etl.parquet.layout import Layout
 
@@ -321,14 +320,8 @@ class Ledger:
         added = [file for entry in add for file in entry.data_files]
         check_written(self.url, added)
         transactions = {entry.key: entry.arrival or self.open_arrival for entry in add}
-        before = {f["path"]: f for f in list_files(self.table) if f["path"] in positions}
-        struck = [
-            replace(file, digest=digest_after_strike(self.table, before[file.path], file.vector))
-            for file in self.table.strike(positions)
-        ]
-        self._commit(
-            [*struck, *added], transactions, describe(add, self.generation), remove=[*positions]
-        )
+        files = [*self.table.strike(positions), *added]
+        self._commit(files, transactions, describe(add, self.generation), remove=[*positions])
 
     def rewrite(self, rewrites: Sequence[Rewrite], describe: Describe) -> list[Rewrite]:
         """Commit rewrites in one step, and return those that were committed.

@@ -8,6 +8,7 @@ removal or a repair, in any order, and after a kill between the commits of two t
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, Final
 
 import numpy as np
@@ -16,9 +17,8 @@ import pyarrow as pa
 
 from etl.delta.deletion_vectors import read_struck
 from etl.delta.table import Table
+from etl.lake.table_digest import list_files, partition_values
 from etl.parquet.data_file_reader import Positions, read_columns
-
-_FILES_PER_BATCH = 4096  # as Python objects, about a kilobyte each
 
 _PLACE: Final = {"#file": pl.Int64, "#position": pl.Int64, "#is_live": pl.Boolean}
 """Further columns: which row of which data file a row is, and whether it lives."""
@@ -57,7 +57,7 @@ def find_difference(
     """
     columns = wanted.column_names
     target = pl.DataFrame(wanted).unique()
-    files = [*_files_with(table, scope, by)]
+    files = sorted(_files_with(table, scope, by), key=itemgetter("path"))
     struck = [read_struck(table.url, file) for file in files]
     empty = target.clear().with_columns(pl.lit(None, kind).alias(c) for c, kind in _PLACE.items())
     parts = [empty]
@@ -87,19 +87,18 @@ def find_difference(
 
 def _files_with(table: Table, scope: Collection[Any], by: str) -> Iterator[Mapping[str, Any]]:
     """Yield the data files that may have rows with values of the scope."""
-    files, values = table.data_files(), sorted(scope)
-    for batch in files.to_batches(max_chunksize=_FILES_PER_BATCH):
-        for file in batch.to_pylist():
-            low, high = file.get(f"min.{by}"), file.get(f"max.{by}")
-            if low is None or high is None or bisect_left(values, low) < bisect_right(values, high):
-                yield file
+    values = sorted(scope)
+    for file in list_files(table, f"min.{by}", f"max.{by}"):
+        low, high = file.get(f"min.{by}"), file.get(f"max.{by}")
+        if low is None or high is None or bisect_left(values, low) < bisect_right(values, high):
+            yield file
 
 
 def _with_places(
     table: Table, file: Mapping[str, Any], number: int, struck: Positions, columns: Collection[str]
 ) -> pl.DataFrame:
     """Return columns of all rows of a data file, struck or not, and their places."""
-    of_file = {name: file[f"partition.{name}"] for name in table.partition_columns}
+    of_file = partition_values(file)
     stored = read_columns(table.url, file, [name for name in columns if name not in of_file])
     count = file["physical_rows"]
     is_live = np.ones(count, np.bool_)

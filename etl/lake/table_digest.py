@@ -34,14 +34,28 @@ def table_digest(table: Table) -> int:
 def file_digest(table: Table, file: Mapping[str, Any]) -> int:
     """Return the digest of the live rows of a data file, given its entry in the list of data files.
 
-    If the log has none, as for the files of other programs, the rows are read. Raises StorageError or
-    TableError if the file cannot be read.
+    The log has the digest of all rows of the file, from which the struck ones, which are read, are
+    subtracted. If it has none, as for the files of other programs, the live rows are read. Raises
+    StorageError or TableError if the file cannot be read.
     """
-    if file["digest"] is not None:
+    if is_digest_known(file):
         return from_hex(file["digest"])
+    if file["digest"] is not None:
+        struck = _digest_at(table, file, read_struck(table.url, file))
+        return add_digests([from_hex(file["digest"]), -struck])
     without, values = physical_columns(table.url), partition_values(file)
     groups = read_live_row_groups(table.url, file)
     return add_digests(digest_rows(rows, without=without, values=values) for rows in groups)
+
+
+def _digest_at(table: Table, file: Mapping[str, Any], positions: Positions) -> int:
+    """Return the digest of rows of a data file, struck or not, given by position."""
+    others = np.setdiff1d(np.arange(file["physical_rows"]), positions, assume_unique=True)
+    without, values, digest = physical_columns(table.url), partition_values(file), 0
+    with open_data_file(table.url, file, struck=others) as opened:
+        for group in opened.groups_at(positions):
+            digest += digest_rows(opened.row_group(group), without=without, values=values)
+    return digest
 
 
 def digests_by_source(table: Table, file: Mapping[str, Any]) -> Iterator[tuple[str, int, int]]:
@@ -56,37 +70,16 @@ def digests_by_source(table: Table, file: Mapping[str, Any]) -> Iterator[tuple[s
             yield source, count, digest
 
 
-def digest_after_strike(table: Table, before: Mapping[str, Any], vector: str | None) -> str | None:
-    """Return the digest of the live rows of a data file with another deletion vector, None if it had none.
-
-    ``before`` is the entry of the file with ``physical_rows``. Only rows are read that are struck, or live
-    again. Raises as ``file_digest`` does.
-    """
-    if before["digest"] is None:
-        return None
-    old, new = (read_struck(table.url, {**before, "vector": v}) for v in (before["vector"], vector))
-    back, gone = (
-        _digest_at(table, before, np.setdiff1d(one, other, assume_unique=True))
-        for one, other in ((old, new), (new, old))
-    )
-    return to_hex(add_digests([from_hex(before["digest"]), back, -gone]))
-
-
-def _digest_at(table: Table, file: Mapping[str, Any], positions: Positions) -> int:
-    """Return the digest of rows of a data file, struck or not, given by position."""
-    others = np.setdiff1d(np.arange(file["physical_rows"]), positions, assume_unique=True)
-    without, values, digest = physical_columns(table.url), partition_values(file), 0
-    with open_data_file(table.url, file, struck=others) as opened:
-        for group in opened.groups_at(positions):
-            digest += digest_rows(opened.row_group(group), without=without, values=values)
-    return digest
-
-
 def only_source(file: Mapping[str, Any]) -> str | None:
     """Return the source of all rows of a data file, given its entry; None if the log does not name one."""
     source: str | None = file.get("min.source")
     is_only = file["rows"] is not None and source == file.get("max.source")
     return source if is_only else None
+
+
+def is_digest_known(file: Mapping[str, Any]) -> bool:
+    """Return whether the log has the digest of the live rows of a data file, given its entry."""
+    return file["digest"] is not None and file["vector"] is None
 
 
 def list_files(table: Table, *columns: str) -> Iterator[dict[str, Any]]:
@@ -142,6 +135,5 @@ def _digest_without(table: Table, paths: Collection[str]) -> int:
 
 def _added_digest(table: Table, file: DataFile) -> int:
     values = {f"partition.{name}": value for name, value in file.partition.items()}
-    return file_digest(
-        table, {"path": file.path, "vector": file.vector, "digest": file.digest, **values}
-    )
+    entry = {"path": file.path, "vector": file.vector, "digest": file.digest}
+    return file_digest(table, {**entry, "physical_rows": file.rows, **values})

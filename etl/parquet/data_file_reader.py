@@ -105,19 +105,16 @@ class DataFileReader:
         names = self._columns if columns is None else columns
         with self._naming_file():
             rows = self._file.read_row_group(number, names, use_threads=False)
-            rows = self._live(rows, self._first_row(number))
+            rows = rows if self._struck is None else self._live(rows, int(self._ends[number]))
             return self._fill(rows) if columns is None else rows
 
     def groups_at(self, positions: Positions) -> Iterator[int]:
         """Yield the row groups with rows at these positions (ascending) in the file."""
-        sizes = (self.footer.row_group(group).num_rows for group in range(self.num_row_groups))
-        places = np.searchsorted(positions, np.cumsum([0, *sizes]))
-        yield from np.flatnonzero(np.diff(places)).tolist()
+        yield from np.flatnonzero(np.diff(np.searchsorted(positions, self._ends))).tolist()
 
     def positions(self, number: int) -> Positions:
         """Return the positions in the file of the rows of a row group that are not left out."""
-        rows = [self.footer.row_group(i).num_rows for i in range(number + 1)]
-        stored = np.arange(sum(rows[:-1]), sum(rows), dtype=np.int64)
+        stored = np.arange(*self._ends[number : number + 2])
         return stored if self._struck is None else np.setdiff1d(stored, self._struck)
 
     def batches(self, max_rows: int) -> Iterator[pa.RecordBatch]:
@@ -157,11 +154,11 @@ class DataFileReader:
         first = self.footer.row_group(0)
         return {first.column(i).path_in_schema: i for i in range(first.num_columns)}
 
-    def _first_row(self, group: int) -> int:
-        """Return the position in the file of the first row of a row group."""
-        if self._struck is None:
-            return 0  # nothing depends on it
-        return sum(self.footer.row_group(i).num_rows for i in range(group))
+    @cached_property
+    def _ends(self) -> Positions:
+        """The position of the first row of each row group, and the number of rows."""
+        sizes = (self.footer.row_group(group).num_rows for group in range(self.num_row_groups))
+        return np.cumsum([0, *sizes], dtype=np.int64)
 
     def _live(self, rows: _Rows, first: int) -> _Rows:
         """Return rows that are consecutive in the file, from a position on, without the struck ones."""
@@ -172,9 +169,8 @@ class DataFileReader:
             return rows
         is_live = np.ones(rows.num_rows, np.bool_)
         is_live[self._struck[low:high] - first] = False
-        bits = pa.py_buffer(
-            np.packbits(is_live, bitorder="little")
-        )  # pa.array() would import pandas
+        # pa.array() would import pandas.
+        bits = pa.py_buffer(np.packbits(is_live, bitorder="little"))
         return rows.filter(pa.Array.from_buffers(pa.bool_(), rows.num_rows, [None, bits]))
 
     def _fill(self, rows: pa.Table) -> pa.Table:

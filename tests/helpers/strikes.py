@@ -1,4 +1,4 @@
-"""Rows that are struck, as a commit of ours or as another program does it."""
+"""Strike rows in a commit of Tokenlake, or as another program does it."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace

@@ -85,7 +85,7 @@ def test_the_last_of_two_runs_deletes_the_cluster(
 ) -> None:
     listeners = Recorder(), Recorder()
     first, second = connect(listeners[0]), connect(listeners[1])
-    # The runs stand for two processes: Dask keeps its default client in the context, so each has one.
+    # Two runs are two processes as a rule. Dask keeps its default client in the context: each has its own.
     context_of = {first: copy_context(), second: copy_context()}
     context_of[first].run(first.__enter__)
     context_of[second].run(second.__enter__).submit(sum, [1, 2]).result()

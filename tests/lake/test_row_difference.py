@@ -17,8 +17,9 @@ from etl.lake.table_digest import file_digest, list_files, table_digest
 from etl.parquet.data_file import DataFileWriter
 from etl.parquet.data_file_reader import read_columns
 from etl.parquet.layout import Layout
-from etl.parquet.row_digests import add_digests
+from etl.parquet.row_digests import add_digests, from_hex
 from tests.helpers.paths import NewPlace
+from tests.helpers.strikes import strike_by_other
 
 SCHEMA = pa.schema(
     [
@@ -136,6 +137,18 @@ def test_a_strike_fails_after_another_commit(tmp_path: UPath) -> None:
     ledger.refresh()
     strike(ledger, difference)
     assert live(ledger) == [("a", 0, None, "x"), ("b", 0, None, "x")]
+
+
+def test_other_programs_may_copy_the_tags_of_a_file(tmp_path: UPath) -> None:
+    ledger = ledger_of(tmp_path / "t")
+    add(ledger, "one", [("a", 0, None, "x"), ("a", 1, None, "x")])
+    assert ledger.table is not None
+    [file] = ledger.table.files("path", "digest")
+    table = strike_by_other(ledger.url, {file["path"]: [0]})
+    assert [each["digest"] for each in table.files("digest")] == [file["digest"]]
+    struck = ledger_of(UPath(ledger.url))
+    by_log, by_rows = digests(struck)
+    assert by_log == by_rows != from_hex(file["digest"])
 
 
 ROWS: st.SearchStrategy[Row] = st.tuples(

@@ -189,9 +189,8 @@ class _TokenCounts:
     def __init__(self, table: Table) -> None:
         self._url = table.url
         self._files: dict[str, list[tuple[int, int, LogicalFile]]] = {}
-        self._mixed: list[
-            tuple[str, str, LogicalFile]
-        ] = []  # files with rows of several input files
+        # Files with rows of several input files.
+        self._mixed: list[tuple[str, str, LogicalFile]] = []
         names = ("min.source", "max.source", "min.row", "max.row")
         for row in table.data_files().to_pylist():
             low, high, first, last = (row[name] for name in names)

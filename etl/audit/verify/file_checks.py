@@ -12,7 +12,6 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -24,7 +23,6 @@ from etl.errors import TokenlakeError, error_line
 from etl.html.card import Card, Shown
 from etl.html.grid import make_grid
 from etl.lake.table_digest import partition_values, physical_columns
-from etl.parquet.data_file_reader import Positions
 from etl.parquet.parquet_file import FileMetaData, ParquetFile, RowGroupMetaData, open_parquet
 from etl.parquet.row_digests import add_digests, digest_rows, to_hex
 from etl.parquet.statistics_collector import prefix_bounds
@@ -85,9 +83,8 @@ def check_files(
     """
     name = table.url.rsplit("/", 1)[-1]
     schema = table.schema
-    find_vector_problem = cache(
-        partial(deletion_vectors.find_problem, table.url)
-    )  # a file has many vectors
+    # A file has the vectors of many data files.
+    find_vector_problem = cache(partial(deletion_vectors.find_problem, table.url))
 
     def check(entry: Mapping[str, Any]) -> list[Problem]:
         file = _DataFile(table.url, entry, schema)
@@ -192,30 +189,20 @@ class _DataFile:
             yield f"{missing} rejected rows have no reason"
 
     def _pages(self, file: ParquetFile, vocab_size: int | None) -> Iterator[str]:
-        digest, first = 0, 0
+        digest = 0
         without, values = physical_columns(self.url), partition_values(self.entry)
-        struck = self._struck()
         for group in range(file.num_row_groups):
             ranges = _Ranges(file.metadata.row_group(group))
             for batch in file.iter_batches(4096, row_groups=[group], use_threads=False):
                 ranges.update(batch)
-                stop = first + batch.num_rows
-                is_live = ~np.isin(np.arange(first, stop), () if struck is None else struck)
-                live, first = pa.Table.from_batches([batch]).filter(pa.array(is_live)), stop
-                digest += digest_rows(live, without=without, values=values)
+                rows = pa.Table.from_batches([batch])
+                digest += digest_rows(rows, without=without, values=values)
                 if "tokens" in batch.schema.names:
                     yield from _token_problems(batch, vocab_size)
             yield from ranges.problems(f"row group {group}")
         actual, recorded = to_hex(add_digests([digest])), self.entry["digest"]
-        if struck is not None and recorded not in (None, actual):
+        if recorded not in (None, actual):
             yield f"its rows have the digest {actual}, but the log records {recorded}"
-
-    def _struck(self) -> Positions | None:
-        """Return the struck positions; None if the vector is damaged, which ``vector_problems`` reports."""
-        try:
-            return deletion_vectors.read_struck(self.url, self.entry)
-        except TokenlakeError:
-            return None
 
 
 class _Ranges:
