@@ -128,7 +128,7 @@ def test_a_commit_refers_only_to_synced_files(make_recipe: MakeRecipe, tmp_path:
     command = [sys.executable, "-m", "tests.helpers.driver", str(file), "shuffle"]
     subprocess.run(command, env=environment, check=True)
     logs = {storage.local_path(Table.open(url).url) for url in tables(recipe)}
-    assert len(logs) == 5
+    assert len(logs) == 6
     order = Order()
     for operation in read_operations(tmp_path):
         order.apply(operation)
