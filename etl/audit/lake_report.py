@@ -22,6 +22,7 @@ from etl.lake.quarantine import Quarantine
 from etl.lake.releases import tables_at
 from etl.lake.stage_costs import StageCost, stage_costs
 from etl.lake.table_versions import stream_versions
+from etl.lake.unit_files import unit_parts
 
 
 def report(lake: str, *, version: int | str | None = None) -> LakeReport:
@@ -167,8 +168,8 @@ def _count_files(table: Table) -> _Files:
             counts.kept += sum_counts(kept, "rows")
             counts.reasons.update(count_rules(table, rejected))
             counts.languages.update(count_values(table, "lang", kept))
-            _add_files(counts.by_source["rows"], files, "rows")
-            _add_files(counts.by_source["kept"], kept, "rows")
+            _add_units(counts.by_source["rows"], table, files)
+            _add_units(counts.by_source["kept"], table, kept)
         elif name == "tokens":
             _count_tokens(counts.by_source, table, files)
         elif name == "duplicates":
@@ -205,6 +206,15 @@ def _add_files(counts: Counter[str], files: pa.Table, column: str) -> None:
     values = files[column].to_pylist()
     for source, value in zip(files["min.source"].to_pylist(), values, strict=True):
         counts[source] += value or 0
+
+
+def _add_units(counts: Counter[str], table: Table, files: pa.Table) -> None:
+    """Add the rows of data files to the counts of their input files, of which a file may have several."""
+    is_own = pc.is_null(files["units"])
+    _add_files(counts, files.filter(is_own), "rows")
+    for file in files.filter(pc.invert(is_own)).to_pylist():
+        for part in unit_parts(table.url, file):
+            counts[part["min.source"]] += part["rows"]
 
 
 def _by_source(files: Iterable[_Files]) -> list[SourceReport]:

@@ -26,9 +26,14 @@ Wanted = Mapping[str, str | int]
 class FoundRow:
     """A matching row: its data file, its number in that file, and its values with the partition's."""
 
-    path: str
+    file: Mapping[str, Any]  # its entry in the list of data files
     number: int
     values: dict[str, Any]
+
+    @property
+    def path(self) -> str:
+        """The path of the data file in the table."""
+        return str(self.file["path"])
 
 
 def find_rows(
@@ -49,7 +54,7 @@ def find_rows(
             if name.startswith("partition.")
         }
         for number, values in _find_in_file(table.url, LogicalFile.of(entry), wanted, columns):
-            yield FoundRow(entry["path"], number, {**values, **partition})
+            yield FoundRow(entry, number, {**values, **partition})
 
 
 def is_struck(table: Table, wanted: Wanted) -> bool:

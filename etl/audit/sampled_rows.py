@@ -88,7 +88,9 @@ def _no_rows(table: Table, columns: Sequence[str]) -> pl.DataFrame:
 
 
 def _constants(file: LogicalFile) -> list[pl.Expr]:
-    return [pl.lit(value, pl.String).alias(name) for name, value in zip(FILE, file, strict=True)]
+    return [
+        pl.lit(value, pl.String).alias(name) for name, value in zip(FILE, file[:2], strict=True)
+    ]
 
 
 def _schema(table: Table, columns: Sequence[str]) -> pa.Schema:

@@ -23,7 +23,7 @@ from etl.delta.table import Table
 from etl.delta.vacuum_records import is_vacuumed
 from etl.errors import StorageError, TableError
 from etl.html.card import CardList
-from etl.lake.ledger import find_ledger, key_of
+from etl.lake.ledger import find_ledger
 from etl.lake.quarantine import Quarantine
 from etl.lake.random_keys import random_keys
 from etl.lake.shuffled_table import buckets_of, seed_of
@@ -36,6 +36,7 @@ from etl.lake.table_versions import (
     live_inputs,
     read_versions,
 )
+from etl.lake.unit_files import unit_at
 from etl.plural import many
 from etl.schemas.shuffled_files import Bucket
 from etl.visible_text import one_line
@@ -94,7 +95,7 @@ class _TraceableLake:
     def trace(self, match: FoundRow) -> Trace:
         """Trace one row of ``documents``."""
         values = match.values
-        key = key_of(match.path)
+        key = unit_at(match.file, values["source"], values["row"])
         done = self._ledger is not None and self._ledger.is_done(self._ledger.key(key))
         address = {"source": values["source"], "row": values["row"]}
         kept = values["verdict"] == "kept"

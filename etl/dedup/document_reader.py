@@ -89,7 +89,7 @@ class DocumentReader:
         """Yield ``row`` and a column of the row groups that may hold some of ``rows`` (ascending)."""
         for part in file.files:
             with live_rows(self.table_of(file), part, ["row", column]) as opened:
-                for group in range(opened.num_row_groups):
+                for group in opened.groups:
                     bounds = opened.bounds(group, "row")
                     if bounds is None or len(between(rows, *bounds)):
                         yield opened.row_group(group)

@@ -27,7 +27,7 @@ from etl.dedup.key_lookup import EMPTY_KEYS
 from etl.delta.live_rows import live_rows
 from etl.lake.keys_table import KINDS, KeyFile, list_key_files
 from etl.lake.ledger import Describe, Ledger, key_of
-from etl.lake.ledger_entry import Rewrite, RewrittenFile
+from etl.lake.ledger_entry import Rewrite
 from etl.lake.merge_files import FileGroup, rewrite_of
 from etl.lake.table_specs import KEYS
 from etl.parquet.data_file import DataFile, DataFileWriter
@@ -99,7 +99,7 @@ def _merge(client: Client, ledger: Ledger, files: Sequence[KeyFile]) -> Rewrite:
             if isinstance(answer, BaseException):
                 raise to_tokenlake_error(answer, "keys") from answer
             data_files += [DataFile(**fields) for fields in json.loads(answer)]
-    return rewrite_of(ledger, group, RewrittenFile(name, data_files))
+    return rewrite_of(ledger, group, data_files)
 
 
 @dataclass(frozen=True)

@@ -130,7 +130,7 @@ def _count_units(file: NumberedFile, *, reader: DocumentReader) -> pd.DataFrame:
     count = 0
     for part in file.files:
         with live_rows(reader.table_of(file), part) as opened:
-            groups = [opened.footer.row_group(k) for k in range(opened.num_row_groups)]
+            groups = [opened.footer.row_group(k) for k in opened.groups]
         columns = [group.column(k) for group in groups for k in range(group.num_columns)]
         count += sum(c.num_values for c in columns if c.path_in_schema.startswith("unit_hashes."))
     return pd.DataFrame({"units": [count]})

@@ -27,7 +27,8 @@ from etl.parquet.data_file_reader import open_data_file, read_row_groups
 from etl.parquet.layout import Layout
 
 _AT_ONCE = 4096  # files held as Python objects, half a kilobyte each
-_FILES = pa.list_(pa.struct({"path": pa.string(), "vector": pa.string()}))
+_FILE = {"path": pa.string(), "vector": pa.string(), "part": pa.list_(pa.int64())}
+_FILES = pa.list_(pa.struct(_FILE))
 _SCHEMA = pa.schema(
     {
         "number": pa.int64(),
@@ -145,4 +146,6 @@ def _files(table: pa.Table) -> list[NumberedFile]:
 def _hashable(value: Any) -> Any:
     if isinstance(value, list):
         return tuple(map(_hashable, value))
-    return LogicalFile(**value) if isinstance(value, dict) else value
+    if isinstance(value, dict):
+        return LogicalFile(**{name: _hashable(each) for name, each in value.items()})
+    return value

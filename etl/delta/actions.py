@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from etl.parquet.data_file import DIGEST_TAG
+from etl.parquet.data_file import DIGEST_TAG, UNITS_TAG
 
 STRING_MAP = pa.map_(pa.string(), pa.string())
 
@@ -40,7 +40,11 @@ ADD: Final = pa.struct(
 )
 """An ``add`` action: a live data file, of which a deletion vector may strike rows.
 
-Of its tags, only DIGEST_TAG is kept."""
+Of its tags, only those in TAGS are kept."""
+
+
+TAGS: Final = (DIGEST_TAG, UNITS_TAG)
+"""The tags that Tokenlake gives data files."""
 
 
 REMOVE: Final = pa.struct(
@@ -63,7 +67,7 @@ LAYOUTS: Final[Mapping[str, pa.StructType]] = {"add": ADD, "remove": REMOVE, "tx
 
 def parse_actions(content: bytes, partition: Sequence[str]) -> pa.Table:
     """Return one row per action of a log entry, with at most one of add, remove and txn not null."""
-    keys = {"partitionValues": partition, "tags": (DIGEST_TAG,)}
+    keys = {"partitionValues": partition, "tags": TAGS}
     maps = {name: pa.struct(dict.fromkeys(keys[name], pa.string())) for name in keys if keys[name]}
     fields = [field for field in ADD if field.name in maps or field.name not in keys]
     add = pa.struct([field.with_type(maps.get(field.name, field.type)) for field in fields])
@@ -164,17 +168,13 @@ def _with_maps(add: pa.StructArray) -> pa.StructArray:
     """Convert the partition values and tags of add actions from structs to maps, as in checkpoints."""
     fields = {field.name: pc.struct_field(add, field.name) for field in add.type}
     partition = fields.get("partitionValues", pa.nulls(len(add), pa.struct([])))
-    digests = pc.struct_field(fields["tags"], DIGEST_TAG)
-    fields |= {
-        "partitionValues": _to_map(partition, mask=None),
-        "tags": _to_map(fields["tags"], mask=digests.is_null()),
-    }
+    fields |= {"partitionValues": _to_map(partition), "tags": _without_nulls(fields["tags"])}
     columns = [fields[field.name] for field in ADD]
     return pa.StructArray.from_arrays(columns, fields=list(ADD), mask=add.is_null())
 
 
-def _to_map(structs: pa.StructArray, mask: pa.Array | None) -> pa.MapArray:
-    """Convert structs of strings to maps; those in the mask are null."""
+def _to_map(structs: pa.StructArray) -> pa.MapArray:
+    """Convert structs of strings to maps."""
     columns = [pc.struct_field(structs, field.name) for field in structs.type]
     count, width = len(structs), len(columns)
     nulls = pa.nulls(count, pa.string())
@@ -183,7 +183,21 @@ def _to_map(structs: pa.StructArray, mask: pa.Array | None) -> pa.MapArray:
     return pa.MapArray.from_arrays(
         to_arrow(np.arange(count + 1, dtype=np.int32) * np.int32(width)),
         *(pa.concat_arrays([nulls.slice(count), *part]).take(order) for part in (keys, columns)),
-        mask=mask,
+    )
+
+
+def _without_nulls(structs: pa.StructArray) -> pa.MapArray:
+    """Convert structs of strings to maps of the strings that are there; null if none is."""
+    maps = _to_map(structs)
+    is_known = maps.items.is_valid()
+    known = to_numpy(is_known.cast(pa.int32()), np.int32)
+    counts = known.reshape(len(maps), structs.type.num_fields).sum(axis=1, dtype=np.int32)
+    bits = pa.py_buffer(np.packbits(counts == 0, bitorder="little"))
+    return pa.MapArray.from_arrays(
+        to_arrow(np.cumsum(np.append(np.int32(0), counts), dtype=np.int32)),
+        maps.keys.filter(is_known),
+        maps.items.filter(is_known),
+        mask=pa.Array.from_buffers(pa.bool_(), len(maps), [None, bits]),
     )
 
 

@@ -17,7 +17,7 @@ from etl.delta.log_segment import (
     version_of_commit_file,
 )
 from etl.delta.logical_file import LogicalFile
-from etl.parquet.data_file import DIGEST_TAG, DataFile
+from etl.parquet.data_file import DIGEST_TAG, UNITS_TAG, DataFile
 
 
 def read_added_files(url: str, files: Collection[LogicalFile]) -> list[DataFile]:
@@ -61,6 +61,7 @@ def is_stored(url: str, file: DataFile) -> bool:
 def data_file(add: Mapping[str, Any]) -> DataFile:
     """Return the data file of an add action."""
     statistics, vector = add.get("stats") or "", add.get("deletionVector")
+    tags = add.get("tags") or {}
     rows = int(json.loads(statistics or "{}").get("numRecords", 0))
     return DataFile(
         add["path"],
@@ -69,5 +70,6 @@ def data_file(add: Mapping[str, Any]) -> DataFile:
         add["partitionValues"],
         statistics,
         vector=None if vector is None else to_json(vector),
-        digest=(add.get("tags") or {}).get(DIGEST_TAG),
+        digest=tags.get(DIGEST_TAG),
+        units=tags.get(UNITS_TAG),
     )

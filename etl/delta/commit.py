@@ -20,7 +20,7 @@ from etl.delta.entry_checksum import digest, seal
 from etl.delta.log_segment import LogSegment, commit_file_name, log_folder
 from etl.delta.protocol import with_vectors
 from etl.errors import ConflictError, StorageError, TableError
-from etl.parquet.data_file import DIGEST_TAG, DataFile
+from etl.parquet.data_file import DIGEST_TAG, UNITS_TAG, DataFile
 from etl.parquet.layout import Layout
 
 _THREADS = 16  # they wait for storage
@@ -180,8 +180,13 @@ def _file_fields(file: DataFile) -> dict[str, Any]:
         # An empty string is not valid JSON: delta-rs would ignore the statistics of other files, too.
         "stats": file.statistics or None,
         **_vector_field(file.vector),
-        **({} if file.digest is None else {"tags": {DIGEST_TAG: file.digest}}),
+        **_tags_field({DIGEST_TAG: file.digest, UNITS_TAG: file.units}),
     }
+
+
+def _tags_field(tags: Mapping[str, str | None]) -> dict[str, Any]:
+    known = {name: value for name, value in tags.items() if value is not None}
+    return {"tags": known} if known else {}
 
 
 def _vector_field(vector: str | None) -> dict[str, Any]:

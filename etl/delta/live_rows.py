@@ -2,7 +2,7 @@
 
 This is the only way to read rows of a table. A data file is given as a ``LogicalFile``, or by its entry in
 the table's list of data files (``Table.files``) with at least ``path`` and ``vector``: the rows of a path
-depend on the version. Keep or send such files, not paths.
+depend on the version. Keep or send such files, not paths. Of a part of a file, only its rows are read.
 """
 
 from collections.abc import Iterator, Mapping
@@ -28,8 +28,8 @@ def live_rows(
     is missing or damaged.
     """
     entry = file._asdict() if isinstance(file, LogicalFile) else file
-    struck = read_struck(table, entry)
-    return open_data_file(table, entry, columns, at_once=at_once, struck=struck)
+    struck, part = read_struck(table, entry), entry.get("part")
+    return open_data_file(table, entry, columns, at_once=at_once, struck=struck, part=part)
 
 
 def read_live_rows(table: str, file: TableFile, columns: Columns = None) -> pa.Table:
@@ -43,5 +43,5 @@ def read_live_row_groups(
 ) -> Iterator[pa.Table]:
     """Yield the live rows of each row group; the arguments and errors are as in ``live_rows``."""
     with live_rows(table, file, columns) as rows:
-        for group in range(rows.num_row_groups):
+        for group in rows.groups:
             yield rows.row_group(group)

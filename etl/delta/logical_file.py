@@ -1,4 +1,4 @@
-"""What a data file is to the log: a path, and the rows in it that are struck."""
+"""What a data file is to the log: a path, and the rows in it that are struck; or a part of such a file."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
@@ -11,11 +11,14 @@ class LogicalFile(NamedTuple):
 
     path: str  # inside the table
     vector: str | None = None  # as in ``Table.data_files``
+    part: tuple[int, int] | None = (
+        None  # if only a part is meant: its first position, and one past its last
+    )
 
     @classmethod
     def of(cls, entry: Mapping[str, Any]) -> Self:
-        """Return the file of an entry in the list of data files."""
-        return cls(entry["path"], entry["vector"])
+        """Return the file of an entry in the list of data files, or of units in them."""
+        return cls(entry["path"], entry["vector"], entry.get("part"))
 
     @property
     def stored_paths(self) -> list[str]:

@@ -7,11 +7,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from etl.delta.actions import read_json, string_scalar, vector_strings
-from etl.parquet.data_file import DIGEST_TAG
+from etl.parquet.data_file import DIGEST_TAG, UNITS_TAG
 
 _NUM_RECORDS = "numRecords"
 _STATISTICS = {"null_count": "nullCount", "min": "minValues", "max": "maxValues"}
 _ROWS = ("rows", "physical_rows")
+_TAGS = {"digest": DIGEST_TAG, "units": UNITS_TAG}
 
 
 _PLAIN = (pa.types.is_string, pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)
@@ -25,7 +26,8 @@ def column_types(schema: pa.Schema, metadata: Mapping[str, Any]) -> Mapping[str,
     fields = [schema.field(name) for name in names if name in schema.names]
     plain = [f for f in fields if f.name not in partition and any(is_(f.type) for is_ in _PLAIN)]
     types = {"path": pa.string(), "size": pa.int64(), "rows": pa.int64()}
-    types |= {"physical_rows": pa.int64(), "vector": pa.string(), "digest": pa.string()}
+    types |= {"physical_rows": pa.int64(), "vector": pa.string()}
+    types |= dict.fromkeys(_TAGS, pa.string())
     types |= {f"partition.{name}": pa.string() for name in partition}
     for kind in ("null_count", "min", "max"):
         types |= {f"{kind}.{f.name}": f.type if kind != "null_count" else pa.int64() for f in plain}
@@ -44,8 +46,8 @@ def file_table(
         group, _, column = name.partition(".")
         if group == "partition":
             arrays.append(_lookup(add.field("partitionValues"), column))
-        elif group == "digest":
-            arrays.append(_lookup(add.field("tags"), DIGEST_TAG))
+        elif group in _TAGS:
+            arrays.append(_lookup(add.field("tags"), _TAGS[group]))
         elif group in ("path", "size"):
             arrays.append(add.field(group))
         elif group == "vector":

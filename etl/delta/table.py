@@ -159,8 +159,9 @@ class Table:
 
         The columns are ``path`` (relative to the table), ``size`` (int64, bytes), ``rows`` (int64, or null;
         ``physical_rows`` includes struck ones), ``vector`` (the deletion vector as in the log, or null),
-        ``digest`` (of the physical rows, or null), ``partition.NAME``, and for columns with statistics
-        ``min.NAME``, ``max.NAME`` and ``null_count.NAME``. ``columns`` selects some, always with ``path``.
+        ``digest`` (of the physical rows, or null), ``units`` (of work in the file if there are several, or
+        null), ``partition.NAME``, and for columns with statistics ``min.NAME``, ``max.NAME`` and
+        ``null_count.NAME``. ``columns`` selects some, always with ``path``.
         """
         files = self._snapshot.files(self.schema, columns)
         # sort_by() would import pandas.

@@ -9,6 +9,7 @@ from etl.delta.table import Table
 from etl.errors import MismatchError
 from etl.lake.keys_table import KeysTable
 from etl.lake.ledger import Ledger
+from etl.lake.unit_files import unit_keys
 from etl.lake.work_units import WorkUnit, kept_units
 from etl.recipe.recipe import Step
 
@@ -62,10 +63,9 @@ def _check_origins(tokens: Ledger, units: SpilledList[WorkUnit]) -> None:
     assert tokens.table is not None
     # A damaged log of ``texts`` may have lost units whose tokens were committed.
     live = PackedKeySet(tokens.key(unit.key) for unit in units)
-    paths = [file["path"] for file in tokens.table.files("path")]
-    for path, keys in zip(paths, tokens.units_of(paths), strict=True):
-        if any(key not in live for key in keys):
-            raise _of_no_documents("tokens", storage.join(tokens.url, path))
+    for file in tokens.table.files("units"):
+        if any(key not in live for key in unit_keys(file)):
+            raise _of_no_documents("tokens", storage.join(tokens.url, file["path"]))
 
 
 def _of_no_documents(what: str, file: str) -> MismatchError:

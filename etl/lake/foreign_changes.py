@@ -86,7 +86,7 @@ def find_foreign_changes(table: Table) -> ForeignChanges:
 
 def live_files(table: Table) -> set[LogicalFile]:
     """Return the live data files of a table with their deletion vectors."""
-    return set(map(LogicalFile._make, _paths_and_vectors(table)))
+    return {LogicalFile(*file) for file in _paths_and_vectors(table)}
 
 
 def hash_live(table: Table) -> int:

@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from functools import cached_property, partial
 
 from etl import storage
-from etl.lake.ledger import Ledger, key_of
+from etl.lake.ledger import Ledger
 from etl.lake.source_moves import read_moves
+from etl.lake.unit_files import unit_files
 from etl.sources.formats.delta import ReadBefore, name_in_table
 
 
@@ -45,8 +46,8 @@ class HeldTables:
         """The rows of each input file whose texts are there, too, by address."""
         rows: Counter[str] = Counter()
         if self._documents.table is not None:
-            for file in self._documents.table.files("path", "min.source", "rows"):
-                is_whole = self._texts.is_done(self._texts.key(key_of(file["path"])))
+            for file in unit_files(self._documents.table):
+                is_whole = self._texts.is_done(self._texts.key(file["unit"]))
                 if file["rows"] and is_whole:
                     rows[file["min.source"]] += file["rows"]
         return rows

@@ -18,6 +18,7 @@ from etl.delta.table import Table
 from etl.errors import StorageError
 from etl.lake.input_log import InputLog
 from etl.lake.ledger import Ledger
+from etl.lake.unit_files import unit_files
 from etl.lake.work_units import split_key
 from etl.sources import Source, Split
 from etl.sources.content_digests import sample_file
@@ -210,7 +211,7 @@ class HeldFiles:
         """The identities of the files by address; found by a pass over the log."""
         if self._documents is None:
             return {}
-        files = self._documents.files("path", "min.source", "rows")
+        files = unit_files(self._documents)
         sources = dict.fromkeys(file["min.source"] for file in files if file["rows"])
         return {source: self._inputs.identity_of(source) or 0 for source in sources}
 

@@ -21,8 +21,6 @@ these kinds of ``txn``:
                           negative: its rows were dropped, and it must be done again
 - ``arrival``             in ``texts``, the arrival of the units that are committed next
 - ``first_arrival``       in ``duplicates``, the arrival that all earlier ones count as
-- ``merged:<key>``        the data file that holds a unit's rows after compaction: the first 63 bits of
-                          the file's own key
 - ``live_files``          a hash of the set of live data files with their deletion vectors, which commits of
                           other programs do not update
 
@@ -182,16 +180,6 @@ class Ledger:
             return None
         return find_foreign_changes(self.table)
 
-    def units_of(self, paths: Iterable[str]) -> Iterator[list[str]]:
-        """Yield, for each data file, the keys of the units of work whose rows it holds."""
-        merged: dict[int, list[str]] = {}
-        for key, number in self._transactions.of_kind("merged"):
-            merged.setdefault(number, []).append(key)
-        # The name of a merged file begins with the key of the merge, which the log maps to the units in
-        # it.
-        for key in map(key_of, paths):
-            yield merged.get(int63(key), [key]) if merged else [key]
-
     def create(self, schema: pa.Schema, layout: Layout, *, lake_epoch: int = 0) -> None:
         """Create the table, in the epoch of its lake; another run may do so at the same time.
 
@@ -336,15 +324,11 @@ class Ledger:
             todo = [rewrite for rewrite in rewrites if live.issuperset(rewrite.remove)]
             if not todo:
                 return []
-            parts = [part for rewrite in todo for part in rewrite.parts]
-            data_files = [file for part in parts for file in part.data_files]
-            transactions = {part.key: 1 for part in parts}
-            for part in parts:
-                transactions |= {f"merged:{unit}": int63(part.key) for unit in part.units}
+            data_files = [file for rewrite in todo for file in rewrite.data_files]
             check_written(self.url, data_files)
             self._commit(
                 data_files,
-                transactions,
+                {},
                 describe([LedgerEntry("", data_files)], self.generation),
                 remove=[file.path for rewrite in todo for file in rewrite.remove],
                 data_change=False,

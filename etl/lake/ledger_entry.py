@@ -29,20 +29,11 @@ class LedgerEntry:
 
 
 @dataclass(frozen=True)
-class RewrittenFile:
-    """New data files that take over rows of other files, with the units of work of these rows if known."""
-
-    key: str
-    data_files: Sequence[DataFile]
-    units: Sequence[str] = ()
-
-
-@dataclass(frozen=True)
 class Rewrite:
     """A replacement of data files by others with the same live rows."""
 
     remove: Sequence[LogicalFile]
-    parts: Sequence[RewrittenFile]
+    data_files: Sequence[DataFile]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,11 +1,12 @@
 """Merge small data files into larger ones.
 
-Rows do not change, only the files that hold them. All rows of a unit of work are in one file, so the log can
-name the file of each unit (see ``etl.lake.ledger``).
+Rows do not change, only the files that hold them. The rows of a unit of work stay together, so the log can
+list the units in a file (``etl.lake.unit_files``).
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -13,8 +14,9 @@ from etl.delta.live_rows import read_live_row_groups
 from etl.delta.logical_file import LogicalFile
 from etl.errors import TableError
 from etl.lake.ledger import Ledger
-from etl.lake.ledger_entry import Rewrite, RewrittenFile
+from etl.lake.ledger_entry import LedgerEntry, Rewrite
 from etl.lake.table_specs import ARCHIVED_TOKENS, TOKENS
+from etl.lake.unit_files import UnitRows, rows_of, to_tag, unit_parts
 from etl.parquet.data_file import DataFile, DataFileWriter
 from etl.parquet.data_file_reader import fill_columns, open_data_file
 from etl.parquet.layout import Layout
@@ -26,7 +28,7 @@ class FileGroup:
     """Data files of one partition to merge, in row order, their live rows, and the units in them."""
 
     files: tuple[LogicalFile, ...]
-    units: tuple[str, ...]
+    units: tuple[UnitRows, ...]  # in row order; none if their rows are mixed
     rows: int
     partition: Mapping[str, str] = field(default_factory=dict)
 
@@ -47,19 +49,37 @@ def merge_files(ledger: Ledger, group: FileGroup, layout: Layout) -> Rewrite:
     if layout is TOKENS.layout:
         layout = _tokens_layout(ledger, group.files[0].path)
     data_files = _write_files(ledger, tables, layout, key, group.partition)
-    return rewrite_of(ledger, group, RewrittenFile(key, data_files, group.units))
+    tag = to_tag(group.units)
+    return rewrite_of(ledger, group, [replace(file, units=tag) for file in data_files])
 
 
-def rewrite_of(ledger: Ledger, group: FileGroup, merged: RewrittenFile) -> Rewrite:
+def rewrite_of(ledger: Ledger, group: FileGroup, data_files: Sequence[DataFile]) -> Rewrite:
     """Return the rewrite of a group; raise TableError if the new files have another number of rows."""
-    written = sum(file.rows for file in merged.data_files)
+    written = sum(file.rows for file in data_files)
     if written != group.rows:
         raise TableError(
             f"{len(group.files)} data files have {written} rows, but the log says {group.rows}",
             where=ledger.url,
             hint="run `etl verify LAKE`",
         )
-    return Rewrite(group.files, [merged])
+    return Rewrite(group.files, data_files)
+
+
+def rewrite_without(
+    ledger: Ledger, file: Mapping[str, Any], units: Collection[str], layout: Layout
+) -> LedgerEntry:
+    """Write the rows of a data file that are not of some units to a new file, given its entry.
+
+    Raises TableError if the file is damaged.
+    """
+    assert ledger.table is not None
+    rest = [part for part in unit_parts(ledger.url, file) if part["unit"] not in units]
+    key = ledger.key("rest", file["path"])
+    tables = (t for part in rest for t in _read_row_groups(ledger, LogicalFile.of(part)))
+    partition = {name: file[f"partition.{name}"] for name in ledger.table.partition_columns}
+    written = _write_files(ledger, tables, layout, key, partition)
+    tag = to_tag(rows_of(part) for part in rest)
+    return LedgerEntry(key, [replace(each, units=tag) for each in written])
 
 
 def _tokens_layout(ledger: Ledger, path: str) -> Layout:

@@ -65,6 +65,7 @@ DOCUMENTS: Final = TableSpec(
         dictionary=("source", "lang", "reason"),
         row_group_rows=1 << 15,
     ),
+    compact_by="unit",
 )
 
 # Few documents are read again at a time, to be compared or exported: in row groups of 4 MB of text, most of
@@ -81,6 +82,7 @@ TEXTS: Final = TableSpec(
         row_group_bytes=4 << 20,
     ),
     made_from=("documents",),
+    compact_by="unit",
 )
 
 DUPLICATES: Final = TableSpec(

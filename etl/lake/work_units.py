@@ -1,15 +1,15 @@
 """Units of work, their keys, and what workers report of them."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import NamedTuple
 
 from etl.delta.logical_file import LogicalFile
 from etl.delta.table import Table
-from etl.lake.ledger import Ledger, key_of
-from etl.lake.ledger_entry import Drop
+from etl.lake.ledger import Ledger
 from etl.lake.row_ranges import Address, RangeIndex
+from etl.lake.unit_files import unit_files
 from etl.parquet.data_file import DataFile
 from etl.schemas import TableName
 from etl.sources import Split
@@ -43,10 +43,9 @@ def split_key(ledger: Ledger, split: Split) -> str:
 
 def kept_units(texts: Table) -> Iterator[WorkUnit]:
     """Yield the kept rows of ``texts``, one unit per split, ordered by source and row."""
-    columns = ("vector", "size", "rows", "partition.verdict", "min.source", "min.row", "max.row")
-    files = texts.files(*columns, by=("min.source", "min.row"))
+    files = unit_files(texts, "size", "partition.verdict")
     kept = (file for file in files if file["partition.verdict"] == "kept" and file["rows"])
-    for key, group in groupby(kept, key=lambda file: key_of(file["path"])):
+    for key, group in groupby(kept, key=lambda file: file["unit"]):
         split_files = list(group)
         yield WorkUnit(
             key=key,
@@ -72,39 +71,6 @@ def arrived_units(
         arrival = max(arrival, duplicates.first_arrival)
         judged = () if documents is None else documents.files_between(*unit.span)
         yield replace(unit, arrival=arrival, judged=judged)
-
-
-def drop_sources(documents: Ledger, sources: Collection[str]) -> Drop:
-    """Return what ``documents`` drops of input files, given by address, so that it knows them no longer."""
-    assert documents.table is not None
-    files = documents.table.files("path", "min.source")
-    paths = [file["path"] for file in files if file["min.source"] in sources]
-    return Drop(paths=paths, keys={key_of(path) for path in paths}, files=sources)
-
-
-def drop_texts(texts: Ledger, units: Collection[str]) -> Drop:
-    """Return what ``texts`` drops so that splits, given by their keys in ``documents``, are read again."""
-    assert texts.table is not None
-    paths = (file["path"] for file in texts.table.files("path"))
-    return Drop(
-        paths=[path for path in paths if key_of(path) in units],
-        keys={texts.key(unit) for unit in units},
-    )
-
-
-def drop_units(ledger: Ledger, keys: Collection[str]) -> Drop:
-    """Return what a table drops so that units of work are done again: all data files with rows of them.
-
-    ``keys`` are the table's keys. Other units in the same files are dropped as well.
-    """
-    assert ledger.table is not None
-    wanted, undone, removed = set(keys), set(keys), list[str]()
-    paths = [file["path"] for file in ledger.table.files("path")]
-    for path, held in zip(paths, ledger.units_of(paths), strict=True):
-        if not wanted.isdisjoint(held):
-            removed.append(path)
-            undone.update(held)
-    return Drop(paths=removed, keys=undone)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

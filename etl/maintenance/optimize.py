@@ -3,20 +3,19 @@
 Each small file costs readers a request and a footer. Files with neighbouring addresses, in ``keys`` with
 neighbouring least keys, are merged into one file of about the target size. Old versions keep their files
 until a vacuum, so a training run pinned to one is not affected. A run of the recipe may be in progress: files
-that another commit removed first are skipped. ``documents`` and ``texts`` are not compacted: their files are
-as large as the splits of the input.
+that another commit removed first are skipped.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 from typing import Any, Final
 
 from etl import schemas, storage
 from etl.delta.logical_file import LogicalFile
 from etl.delta.table import Table
-from etl.errors import TableError
 from etl.lake.jobs import Job, JobIdentity, hold_job
 from etl.lake.keys_table import KeysTable
 from etl.lake.ledger import Ledger, open_ledger
@@ -25,7 +24,9 @@ from etl.lake.lineage_record import Change, num_files
 from etl.lake.merge_files import FileGroup, merge_files
 from etl.lake.missing_tables import no_lake_error
 from etl.lake.open_table import find_table
+from etl.lake.table_digest import partition_values
 from etl.lake.table_specs import KEYS, SPECS, TableSpec
+from etl.lake.unit_files import UnitRows, rows_of, unit_keys, unit_parts
 from etl.lake.work_units import kept_units
 from etl.parquet.layout import Layout
 
@@ -34,6 +35,9 @@ TARGET_BYTES: Final = 256 << 20
 full files are not rewritten."""
 
 _KEYS_BYTES = 16 << 20  # two million keys, which a thread sorts in memory (200 MB)
+
+# A changed input file costs rewriting the data files that hold its rows among others': chosen here.
+_SHARED_BYTES = 64 << 20
 _THREADS = 4  # each holds a row group or two
 _PER_COMMIT = 64
 
@@ -51,23 +55,19 @@ class Optimized:
 
 
 def optimize(lake: str, *, target_bytes: int = TARGET_BYTES) -> list[Optimized]:
-    """Compact the small files of all tables but ``documents`` and ``texts``.
+    """Compact the small files of all tables.
 
-    Raises TableError if the lake has none of these tables, if no recipe made them, or if a file is damaged.
+    Raises TableError if the lake has no tables, if no recipe made them, or if a file is damaged.
     """
     url = storage.normalize(lake)
     results = []
+    if find_table(storage.join(url, "documents")) is None:
+        raise no_lake_error(url)
     with hold_job(JobIdentity(lake=url, kind="optimize")) as job:
         for spec in SPECS.values():
             if (ledger := _find_ledger(url, spec)) is not None:
                 groups = _group_files(url, spec, ledger, target_bytes)
                 results.append(_compact(ledger, groups, spec.layout, job))
-    if not results:
-        if find_table(storage.join(url, "documents")) is None:
-            raise no_lake_error(url)
-        raise TableError(
-            "no tables to compact", where=url, hint="documents and texts are not compacted"
-        )
     return results
 
 
@@ -87,86 +87,110 @@ def _find_ledger(lake: str, spec: TableSpec) -> Ledger | None:
 class _Block:
     """Data files that must be merged together, because one unit of work has rows in each."""
 
+    partition: Mapping[str, str]
     address: tuple[str, int]  # source and row; for ``keys`` the kind and the least key
     size: int
     rows: int
     files: tuple[LogicalFile, ...]
-    units: tuple[str, ...]
+    units: tuple[UnitRows, ...] = ()
 
 
 def _group_files(lake: str, spec: TableSpec, ledger: Ledger, target_bytes: int) -> list[FileGroup]:
     """Group the data files of a table, each group for one file of about the target size."""
     assert ledger.table is not None
     if spec.compact_by == "key":
-        return _group_by_key(ledger.table, min(target_bytes, _KEYS_BYTES))
-    files = ledger.table.data_files(("vector", "size", "rows", "min.source", "min.row")).to_pylist()
-    if spec.compact_by == "unit":
-        blocks = _blocks_of_units(lake, ledger, files)
+        blocks, most = _blocks_of_keys(ledger.table), _KEYS_BYTES
+    elif spec.compact_by == "unit":
+        most = target_bytes if spec.name == "tokens" else _SHARED_BYTES
+        blocks = _blocks_of_units(ledger, _finished_units(lake, spec, ledger))
     else:
-        blocks = [_block([file], []) for file in files]
-    return list(_merge_neighbours(blocks, target_bytes))
+        blocks, most = [_block([file]) for file in _list_files(ledger.table)], target_bytes
+    return list(_merge_neighbours(blocks, min(target_bytes, most)))
 
 
-def _blocks_of_units(lake: str, ledger: Ledger, files: Sequence[Mapping[str, Any]]) -> list[_Block]:
-    """Return the files of each unit of work as a block, without those that the next run replaces."""
-    groups: dict[str, list[Mapping[str, Any]]] = {}
-    units: dict[str, list[str]] = {}
+def _list_files(table: Table) -> list[dict[str, Any]]:
+    names = [*("vector", "size", "rows", "units", "min.source", "min.row", "max.row")]
+    names += [f"partition.{name}" for name in table.partition_columns]
+    return list(table.files(*names))
+
+
+def _finished_units(lake: str, spec: TableSpec, ledger: Ledger) -> Container[str]:
+    """Return the keys of the units in a table whose rows the next run does not replace."""
     texts = Table.open(storage.join(lake, "texts"))
-    live = {ledger.key(unit.key) for unit in kept_units(texts)}
-    for file, keys in zip(files, ledger.units_of(f["path"] for f in files), strict=True):
-        if live.issuperset(keys):
-            groups.setdefault(keys[0], []).append(file)
-            units[keys[0]] = keys
-    return [_block(groups[key], units[key]) for key in groups]
+    if spec.name == "tokens":
+        return {ledger.key(unit.key) for unit in kept_units(texts)}
+    documents, texts_ledger = (
+        open_ledger(Table.open(storage.join(lake, "documents"))),
+        open_ledger(texts),
+    )
+    return {key for key in documents.done() if texts_ledger.is_done(texts_ledger.key(key))}
 
 
-def _block(files: list[Mapping[str, Any]], units: list[str]) -> _Block:
+def _blocks_of_units(ledger: Ledger, finished: Container[str]) -> list[_Block]:
+    """Return the files of each finished unit of work as a block, by partition."""
+    groups: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    assert ledger.table is not None
+    for file in _list_files(ledger.table):
+        keys = unit_keys(file)
+        if all(key in finished for key in keys):
+            groups.setdefault((keys[0], *_partition(file).values()), []).append(file)
+    return [_block(files, url=ledger.url) for files in groups.values()]
+
+
+def _block(files: list[Mapping[str, Any]], *, url: str | None = None) -> _Block:
+    """Return files as a block; with the URL of their table, also the units in them."""
     files = sorted(files, key=lambda file: (file["min.source"], file["min.row"]))
+    parts = (part for file in files if url is not None for part in unit_parts(url, file))
     return _Block(
+        partition=_partition(files[0]),
         address=(files[0]["min.source"], files[0]["min.row"]),
         size=sum(file["size"] for file in files),
         rows=sum(file["rows"] for file in files),
         files=tuple(LogicalFile.of(file) for file in files),
-        units=tuple(units),
+        units=tuple(map(rows_of, parts)),
     )
 
 
-def _group_by_key(keys: Table, target_bytes: int) -> list[FileGroup]:
-    """Group the files of ``keys`` by kind, with neighbouring least keys."""
-    groups: list[FileGroup] = []
-    files = keys.data_files(("vector", "size", "rows", "partition.kind", "min.key")).to_pylist()
-    for kind in sorted({file["partition.kind"] for file in files}):
-        blocks = [
-            _Block(
-                (kind, file["min.key"]),
-                file["size"],
-                file["rows"],
-                (LogicalFile.of(file),),
-                (),
-            )
-            for file in files
-            if file["partition.kind"] == kind
-        ]
-        neighbours = _merge_neighbours(blocks, target_bytes)
-        groups.extend(replace(group, partition={"kind": kind}) for group in neighbours)
-    return groups
+def _partition(file: Mapping[str, Any]) -> dict[str, str]:
+    return {name: str(value) for name, value in partition_values(file).items()}
+
+
+def _blocks_of_keys(keys: Table) -> list[_Block]:
+    """Return the files of ``keys`` as blocks, in the order of kinds and least keys."""
+    files = keys.files("vector", "size", "rows", "partition.kind", "min.key")
+    return [
+        _Block(
+            {"kind": file["partition.kind"]},
+            (file["partition.kind"], file["min.key"]),
+            file["size"],
+            file["rows"],
+            (LogicalFile.of(file),),
+        )
+        for file in files
+    ]
 
 
 def _merge_neighbours(blocks: Iterable[_Block], target_bytes: int) -> Iterator[FileGroup]:
-    """Yield groups of two or more neighbouring files that fit into a file of the target size."""
-    pending: list[_Block] = []
-    for block in [*sorted(blocks, key=lambda block: block.address), None]:
-        if block is None or sum(b.size for b in pending) + block.size > target_bytes:
-            files = tuple(file for b in pending for file in b.files)
-            if len(files) > 1 and sum(b.size for b in pending) <= target_bytes:
-                yield FileGroup(
-                    files=files,
-                    units=tuple(unit for b in pending for unit in b.units),
-                    rows=sum(b.rows for b in pending),
-                )
-            pending = []
-        if block is not None:
-            pending.append(block)
+    """Yield groups of neighbouring files of a partition that fit into one file of about the target size."""
+    for _, same in groupby(sorted(blocks, key=_place), key=lambda block: _place(block)[0]):
+        pending: list[_Block] = []
+        for block in [*same, None]:
+            if block is None or sum(b.size for b in pending) + block.size > target_bytes:
+                files = tuple(file for b in pending for file in b.files)
+                if len(files) > 1 and sum(b.size for b in pending) <= target_bytes:
+                    yield FileGroup(
+                        files=files,
+                        units=tuple(unit for b in pending for unit in b.units),
+                        rows=sum(b.rows for b in pending),
+                        partition=pending[0].partition,
+                    )
+                pending = []
+            if block is not None:
+                pending.append(block)
+
+
+def _place(block: _Block) -> tuple[list[str], tuple[str, int]]:
+    return [*block.partition.values()], block.address
 
 
 def _compact(ledger: Ledger, groups: Sequence[FileGroup], layout: Layout, job: Job) -> Optimized:

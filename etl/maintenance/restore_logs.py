@@ -15,13 +15,15 @@ from etl.audit.verify.log_checks import Logs
 from etl.compact_collections import PackedKeySet
 from etl.delta.log_damage import LogDamage, open_remains, remove_log, set_aside
 from etl.delta.table import Table
+from etl.lake.drop_units import remove_units
 from etl.lake.finished_versions import forget_finished
 from etl.lake.jobs import Job
 from etl.lake.lake_epochs import all_ledgers, drop_all, start_lake_epoch
-from etl.lake.ledger import Ledger, key_of
+from etl.lake.ledger import Ledger
 from etl.lake.ledger_entry import Drop, LedgerEntry
 from etl.lake.lineage_record import Change, Origin
 from etl.lake.table_specs import SPECS
+from etl.lake.unit_files import unit_files, unit_keys
 from etl.recipe.recipe import Recipe
 
 _UNKNOWN = "unknown"  # the fingerprint of an input file that no longer exists
@@ -81,10 +83,11 @@ def _drop_without_texts(documents: Ledger, texts: Ledger) -> Drop:
     """Return what ``documents`` drops so that splits whose texts are lost are read again as a whole."""
     assert documents.table is not None
     held = PackedKeySet(_units_in(texts))
-    files = list(documents.table.files("path", "partition.verdict", by=()))
-    kept = {key_of(file["path"]) for file in files if file["partition.verdict"] == "kept"}
+    files = unit_files(documents.table, "partition.verdict")
+    kept = {file["unit"] for file in files if file["partition.verdict"] == "kept"}
     lost = {key for key in kept if key not in held}
-    return Drop(paths=[f["path"] for f in files if key_of(f["path"]) in lost], keys=lost)
+    paths, rest = remove_units(documents, documents.table, lost)
+    return Drop(paths=paths, keys=lost, add=rest)
 
 
 def _is_made_from(name: str, origin: Ledger) -> bool:
@@ -103,7 +106,7 @@ def _drop_lost_units(ledger: Ledger, origins: Sequence[Ledger]) -> Drop:
 def _units_in(ledger: Ledger) -> Iterator[str]:
     """Yield the keys of the units of work that ``documents`` or ``texts`` has rows of."""
     assert ledger.table is not None
-    return (key_of(file["path"]) for file in ledger.table.files("path", by=()))
+    return (key for file in ledger.table.files("units", by=()) for key in unit_keys(file))
 
 
 def _describe(
@@ -130,9 +133,9 @@ def _lost_origin(name: str, logs: Logs) -> Origin | None:
 def _missing_inputs(documents: Table, drop: Drop, logs: Logs) -> list[schemas.InputFile]:
     """Return the input files with the records by which the rows that stay and the lineage differ."""
     rows: Counter[str] = Counter()
-    dropped = {*drop.paths}
-    for file in documents.files("path", "min.source", "rows", by=()):
-        if file["path"] not in dropped:
+    dropped = {*drop.keys}
+    for file in unit_files(documents):
+        if file["unit"] not in dropped:
             rows[str(file["min.source"])] += int(file["rows"])
     known, files = logs.inputs.files(), []
     for uri in sorted({*rows, *known}):

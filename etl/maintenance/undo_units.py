@@ -26,14 +26,17 @@ from etl.delta.live_rows import read_live_rows
 from etl.delta.table import Table
 from etl.errors import TableError
 from etl.lake import releases
+from etl.lake.drop_units import remove_units
 from etl.lake.input_locations import find_input
+from etl.lake.input_log import InputLog
 from etl.lake.jobs import Job
 from etl.lake.lake_epochs import all_ledgers, drop_all, start_lake_epoch
-from etl.lake.ledger import Ledger, find_ledger, key_of
+from etl.lake.ledger import Ledger, find_ledger
 from etl.lake.ledger_entry import Drop, LedgerEntry
 from etl.lake.lineage_record import Change, num_files
 from etl.lake.table_specs import DUPLICATES, SPECS, open_tables
 from etl.lake.table_versions import live_inputs, read_versions
+from etl.lake.unit_files import unit_files, unit_keys
 from etl.lake.work_units import WorkUnit, kept_units
 from etl.maintenance.table_undo import TableUndo
 from etl.parquet.data_file import DataFile, DataFileWriter
@@ -130,30 +133,42 @@ class Undo:
 
     def _undo_documents(self, undo: TableUndo) -> None:
         """Undo the splits behind damaged files of ``documents`` and ``texts``, which are read together."""
-        sources = {key_of(file["path"]): str(file["min.source"]) for file in undo.files()}
+        sources = {file["unit"]: str(file["min.source"]) for file in unit_files(undo.table)}
         for problem in (*self._problems("documents"), *self._problems("texts")):
-            key = key_of(str(problem.file))
-            if key not in sources:  # texts without documents
-                continue
-            source = sources[key]
-            inputs = undo.ledger.inputs
-            samples = partial(inputs.samples, inputs.identity_of(source))
-            _, why = find_input(self._recorded(source), source, samples)
+            # Texts may be there without documents.
+            units = {key: sources[key] for key in self._units_in(problem) if key in sources}
+            whys = [self._why_gone(undo.ledger.inputs, source) for source in units.values()]
+            why = next((why for why in whys if why is not None), None)
             if why is not None:
                 self.left.append(UnrepairedProblem(problem=problem, why=why))
             # A damaged file whose input is gone stays: some of its rows may be readable. A missing file
             # has none, so its units are undone in any case.
             if why is None or f"{problem.table}/{problem.file}" in self._missing:
-                self.sources.add(source)
-                undo.units.add(key)
-        # A unit may have several files; all are written again.
-        undo.remove = {f["path"] for f in undo.files() if key_of(f["path"]) in undo.units}
+                self.sources.update(units.values())
+                undo.units.update(units)
+        self._remove_units(undo)
+
+    def _why_gone(self, inputs: InputLog, source: str) -> str | None:
+        """Return why an input file cannot be read again; None if it can."""
+        samples = partial(inputs.samples, inputs.identity_of(source))
+        return find_input(self._recorded(source), source, samples)[1]
+
+    def _units_in(self, problem: Problem) -> list[str]:
+        """Return the keys of the units in a damaged file."""
+        files = self.tables[problem.table].files()
+        return next(unit_keys(file) for file in files if file["path"] == problem.file)
 
     def _undo_texts(self, undo: TableUndo) -> None:
         """Undo the texts of undone splits, and damaged ones of splits that ``documents`` has not."""
-        known = {key_of(file["path"]) for file in self.tables["documents"].files()}
-        undo.units |= {key_of(str(problem.file)) for problem in self._problems("texts")} - known
-        undo.remove = {f["path"] for f in undo.files() if key_of(f["path"]) in undo.units}
+        known = {file["unit"] for file in unit_files(self.tables["documents"].table)}
+        damaged = (key for problem in self._problems("texts") for key in self._units_in(problem))
+        undo.units |= {key for key in damaged if key not in known}
+        self._remove_units(undo)
+
+    def _remove_units(self, undo: TableUndo) -> None:
+        """Remove all files of the undone units, which are written again, and rewrite other rows in them."""
+        paths, rest = remove_units(undo.ledger, undo.table, undo.units)
+        undo.remove, undo.rest = {*paths}, rest
 
     def _undo_duplicates(self, undo: TableUndo) -> None:
         damaged = {str(problem.file) for problem in self._problems("duplicates")}
@@ -166,16 +181,16 @@ class Undo:
         """Undo the units in damaged files, and remove all files with rows of undone units."""
         damaged = {str(problem.file) for problem in self._damaged if problem.table == name}
         redone = (problem for problem in self._damaged if problem.redo == name)
-        undo.units |= {key_of(str(problem.file)) for problem in redone}
+        undo.units |= {key for problem in redone for key in self._units_in(problem)}
         # Keys of a derived table hash the keys of ``documents``, so they lead back only through all of
         # these.
         units = {undo.ledger.key(key): key for key in self._units}
         wanted = {undo.ledger.key(key) for key in undo.units}
-        paths = [file["path"] for file in undo.files()]
-        for path, keys in zip(paths, undo.ledger.units_of(paths), strict=True):
+        for file in undo.files():
             # A merged file has rows of many units. It goes as a whole, so all its units are undone.
-            if path in damaged or not wanted.isdisjoint(keys):
-                undo.remove.add(path)
+            keys = unit_keys(file)
+            if file["path"] in damaged or not wanted.isdisjoint(keys):
+                undo.remove.add(file["path"])
                 undo.units |= {units[key] for key in keys if key in units}
 
     def _drop(self, name: str) -> Drop:
@@ -185,14 +200,16 @@ class Undo:
         is_documents = name == "documents"  # the keys of other tables are derived from its keys
         rewritten = self._rewrite_duplicates() if name == "duplicates" else {}
         restored: dict[str, list[DataFile]] = {}
-        for path in undo.restored:
-            if path not in rewritten:
-                key = undo.ledger.key(key_of(path)) if name == "texts" else key_of(path)
-                restored.setdefault(key, []).append(undo.removed[path])
+        for file in (undo.removed[path] for path in undo.restored if path not in rewritten):
+            first, *others = unit_keys({"path": file.path, "units": file.units})
+            restored.setdefault(first, []).append(file)
+            restored |= {key: restored.get(key, []) for key in others}
+        if name == "texts":
+            restored = {undo.ledger.key(key): files for key, files in restored.items()}
         return Drop(
             paths=undo.dropped | (rewritten.keys() - undo.removed.keys()),
             keys=undo.units if is_documents else {undo.ledger.key(key) for key in undo.units},
-            add=[*starmap(LedgerEntry, restored.items()), *rewritten.values()],
+            add=[*starmap(LedgerEntry, restored.items()), *rewritten.values(), *undo.rest],
             is_undo=bool(undo.added or undo.removed),
         )
 
@@ -233,8 +250,8 @@ class Undo:
         """Return the input files of dropped splits; ``rows`` is minus the number of dropped records."""
         undo = self.tables["documents"]
         remaining: Counter[str] = Counter()
-        for file in undo.files():
-            if file["path"] not in undo.remove:
+        for file in unit_files(undo.table):
+            if file["unit"] not in undo.units:
                 remaining[str(file["min.source"])] += int(file["rows"])
         return [
             self._inputs[uri].updated(rows=remaining[uri] - self._inputs[uri].rows)

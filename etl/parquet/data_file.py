@@ -20,6 +20,9 @@ from etl.parquet.statistics_collector import StatisticsCollector
 DIGEST_TAG: Final = "tokenlake.digest"
 """The tag of a data file in a log with the digest of its rows."""
 
+UNITS_TAG: Final = "tokenlake.units"
+"""The tag of a data file in a log with the units of work whose rows it holds, if there are several."""
+
 _FILE_NAME = re.compile(r"\w+-[0-9a-f]{12}-\d+\.parquet")
 
 
@@ -28,7 +31,8 @@ class DataFile:
     """A finished data file: path relative to the table, bytes, rows, and Delta statistics (JSON).
 
     A deletion vector, given as in the list of a table's data files, may strike some of these rows. ``digest``
-    is that of all its rows (``etl.parquet.row_digests``), without physical columns, if known.
+    is that of all its rows (``etl.parquet.row_digests``), without physical columns, if known. ``units`` says
+    which units of work have rows in the file, if there are several (``etl.lake.unit_files``).
     """
 
     path: str
@@ -38,6 +42,7 @@ class DataFile:
     statistics: str
     vector: str | None = None
     digest: str | None = None
+    units: str | None = None
 
 
 def is_data_file(path: str) -> bool:

@@ -39,16 +39,18 @@ def open_data_file(
     *,
     at_once: bool = False,
     struck: Positions | None = None,
+    part: tuple[int, int] | None = None,
 ) -> Iterator["DataFileReader"]:
     """Open a data file of the table at a URL, to read some columns of its rows.
 
     A stored column is read a part at a time, or ``at_once``, which takes fewer requests. ``struck`` has the
-    positions in the file of rows to leave out, ascending. Raises StorageError if the file is not readable.
-    Raises TableError, also while it is read, if it is damaged or does not have a column.
+    positions in the file of rows to leave out, ascending; ``part`` leaves out those before a position, and
+    from another on. Raises StorageError if the file is not readable. Raises TableError, also while it is
+    read, if it is damaged or does not have a column.
     """
     uri = storage.join(table, file if isinstance(file, str) else file["path"])
     with storage.open_input(uri) as source:
-        yield DataFileReader(source, uri, columns, at_once=at_once, struck=struck)
+        yield DataFileReader(source, uri, columns, at_once=at_once, struck=struck, part=part)
 
 
 def read_columns(table: str, file: FileEntry, columns: Columns = None) -> pa.Table:
@@ -75,10 +77,12 @@ class DataFileReader:
         *,
         at_once: bool,
         struck: Positions | None = None,
+        part: tuple[int, int] | None = None,
     ) -> None:
         """Read the footer; the arguments are as in ``open_data_file``."""
         self._uri = uri
         self._struck = struck if struck is not None and len(struck) else None
+        self._part = part
         with self._naming_file():
             buffer_bytes = 0 if at_once else _BUFFER_BYTES
             self._file = open_parquet(source, pre_buffer=at_once, buffer_size=buffer_bytes)
@@ -95,17 +99,31 @@ class DataFileReader:
         if missing := {*required}.difference(stored):
             raise TableError(f"the data file has no column {min(missing)!r}", where=uri)
 
+    @property
+    def groups(self) -> range:
+        """The row groups that have rows of the part, or all."""
+        if self._part is None:
+            return range(self.num_row_groups)
+        start, stop = self._part
+        first = int(np.searchsorted(self._ends, start, "right")) - 1
+        return range(first, int(np.searchsorted(self._ends, stop, "left")))
+
     def read(self) -> pa.Table:
         """Return the rows of the file."""
         with self._naming_file():
-            return self._fill(self._live(self._file.read(self._columns, use_threads=False), 0))
+            if self._part is None:
+                rows, first = self._file.read(self._columns, use_threads=False), 0
+            else:
+                groups, first = self.groups, int(self._ends[self.groups.start])
+                rows = self._file.read_row_groups([*groups], self._columns, use_threads=False)
+            return self._fill(self._live(rows, first))
 
     def row_group(self, number: int, columns: Sequence[str] | None = None) -> pa.Table:
         """Return the rows of a row group; ``columns`` replaces the columns of the reader."""
         names = self._columns if columns is None else columns
         with self._naming_file():
             rows = self._file.read_row_group(number, names, use_threads=False)
-            rows = rows if self._struck is None else self._live(rows, int(self._ends[number]))
+            rows = rows if self._has_all else self._live(rows, int(self._ends[number]))
             return self._fill(rows) if columns is None else rows
 
     def groups_at(self, positions: Positions) -> Iterator[int]:
@@ -114,13 +132,17 @@ class DataFileReader:
 
     def positions(self, number: int) -> Positions:
         """Return the positions in the file of the rows of a row group that are not left out."""
-        stored = np.arange(*self._ends[number : number + 2])
+        low, high = self._ends[number : number + 2]
+        stored = np.arange(*np.clip((low, high), *(self._part or (low, high))))
         return stored if self._struck is None else np.setdiff1d(stored, self._struck)
 
     def batches(self, max_rows: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the file in batches of at most so many."""
-        batches = self._file.iter_batches(max_rows, columns=self._columns, use_threads=False)
-        first = 0
+        groups = self.groups
+        batches = self._file.iter_batches(
+            max_rows, columns=self._columns, row_groups=[*groups], use_threads=False
+        )
+        first = int(self._ends[groups.start])
         while True:
             with self._naming_file():
                 batch = next(batches, None)
@@ -160,8 +182,15 @@ class DataFileReader:
         sizes = (self.footer.row_group(group).num_rows for group in range(self.num_row_groups))
         return np.cumsum([0, *sizes], dtype=np.int64)
 
+    @property
+    def _has_all(self) -> bool:
+        return self._struck is None and self._part is None
+
     def _live(self, rows: _Rows, first: int) -> _Rows:
-        """Return rows that are consecutive in the file, from a position on, without the struck ones."""
+        """Return those of consecutive rows of the file, from a position on, that are not left out."""
+        if self._part is not None:
+            start, stop = np.clip(self._part, first, first + rows.num_rows)
+            rows, first = rows.slice(start - first, stop - start), int(start)
         if self._struck is None:
             return rows
         low, high = np.searchsorted(self._struck, [first, first + rows.num_rows])

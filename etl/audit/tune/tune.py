@@ -26,6 +26,7 @@ from etl.html.card import Card, CardList, Shown
 from etl.html.grid import make_grid
 from etl.lake.commit_info import find_record
 from etl.lake.open_table import find_table, open_table
+from etl.lake.unit_files import unit_files
 from etl.recipe.overrides import SettingsLike, as_settings
 from etl.stages import DedupExact, Filter, Stage, Tokenize, Transform
 
@@ -132,8 +133,7 @@ class _TunableLake:
         recipes = [self._thresholds.changed(settings) for settings in cases]
         made_by = self._thresholds.made_by
         names = columns_of(made_by, *recipes)
-        files = self._documents.data_files().to_pylist()
-        files.sort(key=lambda file: (file["min.source"], file["min.row"]))
+        files = unit_files(self._documents)
 
         def count_file(file: Mapping[str, Any]) -> KeptCounts:
             counts = KeptCounts(self._is_unique)

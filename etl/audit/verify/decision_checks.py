@@ -17,6 +17,7 @@ import polars as pl
 from etl.audit.verify.file_checks import Problem
 from etl.delta.live_rows import read_live_rows
 from etl.delta.table import Table
+from etl.lake.unit_files import unit_files
 from etl.plural import many
 from etl.stages.dedup_base import DedupStage, find_dedup_stage
 from etl.stages.dedup_minhash import DedupMinhash
@@ -90,7 +91,7 @@ def _read_rows(texts: Table, addresses: pl.DataFrame, column: str) -> pl.DataFra
     """Return the addresses of kept texts with a column, reading the data files that hold any."""
     schema = {"source": pl.String, "row": pl.Int64, column: pl.Binary}
     rows = {str(key): part["row"] for (key,), part in addresses.group_by("source")}
-    files = texts.files("vector", "min.source", "partition.verdict")
+    files = unit_files(texts, "partition.verdict")
     wanted = (
         file for file in files if file["partition.verdict"] == "kept" and file["min.source"] in rows
     )

@@ -18,19 +18,23 @@ from etl.audit.verify.file_checks import Problem
 from etl.delta.live_rows import read_live_rows
 from etl.delta.table import Table
 from etl.lake.commit_info import find_record
-from etl.lake.ledger import Ledger, key_of
+from etl.lake.ledger import Ledger
+from etl.lake.unit_files import rows_of, unit_files
 from etl.parquet.data_file_reader import read_columns
 from etl.plural import many
 
 _THREADS = 8
 _ADDRESS = ["source", "row"]
 _FRAME = {"source": pl.String, "row": pl.Int64, "file": pl.String}
+_JUDGED = {**_FRAME, "kept": pl.Boolean, "unit": pl.String, "unit_source": pl.String}
+_JUDGED |= {"first_row": pl.Int64, "last_row": pl.Int64}
+_IS_LISTED = (pl.col("source") == pl.col("unit_source")) & pl.col("row").is_between(
+    "first_row", "last_row"
+)
 _KEEPER = {"keeper_source": pl.String, "keeper_row": pl.Int64, "keeper_lake": pl.String}
 _SIMILARITY = {"similarity": pl.Float64, "is_estimate": pl.Boolean}
 _DECISION = {"source": pl.String, "row": pl.Int64, "unit": pl.String, "kind": pl.String}
 _DUPLICATES = {**_DECISION, **_KEEPER, **_SIMILARITY, "stored_in": pl.String}
-
-_UNIT = pl.col("file").str.split("/").list.last().str.slice(0, 32)  # as ``key_of`` does
 
 STAYS = pl.col("kind") == schemas.CUT
 """Selects the rows of ``duplicates`` whose document is cut but not left out."""
@@ -67,8 +71,9 @@ def check_rows(
         stored = _judged(texts.table.url, group.texts)
         kept = stored.filter("kept")
         decided = by_source.take(group.low, group.high)
-        yield from _repeated("documents", rows)
-        yield from _repeated("texts", stored)
+        for name, frame in (("documents", rows), ("texts", stored)):
+            yield from _repeated(name, frame)
+            yield from _by_file(name, frame.filter(~_IS_LISTED), "that its log gives to others")
         yield from _check_texts(texts, stored, rows)
         yield from _check_duplicates(decided, by_keeper.take(group.low, group.high), kept)
         if tokens is not None:
@@ -121,8 +126,10 @@ class _Parts:
 def _groups(documents: Table, texts: Table, tokens: Table | None) -> list[_Group]:
     """Group the data files by disjoint ranges of sources, mostly one input file per group."""
     files: list[tuple[str, str, str, dict[str, Any]]] = []
-    for name, table in (("documents", documents), ("texts", texts), ("tokens", tokens)):
-        rows = table.data_files().to_pylist() if table is not None else []
+    lists = {"documents": unit_files(documents, "partition.verdict")}
+    lists["texts"] = unit_files(texts, "partition.verdict")
+    lists["tokens"] = iter(() if tokens is None else tokens.data_files().to_pylist())
+    for name, rows in lists.items():
         files += [(row["min.source"], row["max.source"], name, row) for row in rows]
     groups: list[_Group] = []
     for low, high, name, row in sorted(files, key=lambda entry: entry[:2]):
@@ -136,10 +143,25 @@ def _groups(documents: Table, texts: Table, tokens: Table | None) -> list[_Group
 
 
 def _judged(url: str, files: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
-    """Return the address and data file of each row in files with a verdict, and whether it is kept."""
-    frames = [pl.DataFrame(schema={**_FRAME, "kept": pl.Boolean})]
-    for row, frame in zip(files, _addresses(url, files), strict=True):
-        frames.append(frame.with_columns(kept=pl.lit(row["partition.verdict"] == "kept")))
+    """Return the address and data file of each row in files of units, with the columns of ``_JUDGED``.
+
+    ``kept`` is the verdict, and ``unit`` the key of the unit that the row belongs to by the log, which lies
+    in ``unit_source`` from ``first_row`` to ``last_row``.
+    """
+    frames = [pl.DataFrame(schema=_JUDGED)]
+    for file, frame in zip(files, _addresses(url, files), strict=True):
+        unit = rows_of(file)
+        values = (
+            file["partition.verdict"] == "kept",
+            unit.key,
+            unit.source,
+            unit.first_row,
+            unit.last_row,
+        )
+        added = zip(list(_JUDGED.items())[len(_FRAME) :], values, strict=True)
+        frames.append(
+            frame.with_columns(pl.lit(value, t).alias(name) for (name, t), value in added)
+        )
     return pl.concat(frames)
 
 
@@ -152,9 +174,9 @@ def _check_texts(ledger: Ledger, texts: pl.DataFrame, documents: pl.DataFrame) -
     record = find_record(ledger.table)
     has_rejected = record is not None and record.canonical["rejected"]["text"]
     stored = documents if has_rejected else documents.filter("kept")
-    files = stored["file"].unique().to_list()
-    done = [file for file in files if ledger.is_done(ledger.key(key_of(file)))]
-    without = stored.filter(pl.col("file").is_in(done)).join(texts, on=address, how="anti")
+    units = stored["unit"].unique().to_list()
+    done = [unit for unit in units if ledger.is_done(ledger.key(unit))]
+    without = stored.filter(pl.col("unit").is_in(done)).join(texts, on=address, how="anti")
     yield from _by_file("documents", without, "without a text")
 
 
@@ -165,7 +187,7 @@ def _check_duplicates(
     rows = decided.with_columns(file="stored_in")
     yield from _missing("duplicates", rows, kept, "whose document is not kept")
     both = decided.join(kept, on=_ADDRESS)
-    moved = both.filter(pl.col("unit") != _UNIT).with_columns(file="stored_in")
+    moved = both.filter(pl.col("unit") != pl.col("unit_right")).with_columns(file="stored_in")
     yield from _by_file("duplicates", moved, "that name another unit of work")
     keepers = keeping.select("kind", source="keeper_source", row="keeper_row", file="stored_in")
     unique = kept.join(decided.filter(SAME), on=_ADDRESS, how="anti")

@@ -32,6 +32,7 @@ from etl.lake.ledger import Ledger, find_ledger, open_ledger
 from etl.lake.table_digest import recorded_digest, table_digest
 from etl.lake.table_specs import SPECS, open_tables
 from etl.lake.table_versions import LiveInputs
+from etl.lake.unit_files import unit_files, unit_keys
 from etl.lake.work_units import WorkUnit, kept_units
 from etl.parquet.row_digests import to_hex
 from etl.plural import many
@@ -167,7 +168,7 @@ def _check_lineage(documents: Table, inputs: LiveInputs) -> Iterator[Problem]:
     if inputs.generation is None:
         return  # not made by a recipe
     rows: Counter[str] = Counter()
-    for file in documents.files("min.source", "rows", by=()):
+    for file in unit_files(documents):
         rows[str(file["min.source"])] += int(str(file["rows"]))
     records = inputs.rows()
     for uri in sorted({*rows, *records}):
@@ -182,8 +183,8 @@ def _check_units(
 ) -> Iterator[Problem]:
     """Check that each tokenized unit has one row of tokens per kept document that is not left out."""
     left_out = dict(duplicates.filter(~STAYS).group_by("unit").len().iter_rows())
-    files = _rows(tokens.data_files(), "path", "rows")
-    units_of_files = list(ledger.units_of(str(file["path"]) for file in files))
+    files = _rows(tokens.data_files(), "path", "rows", "units")
+    units_of_files = [unit_keys(file) for file in files]
     # Units that share a file are counted together, under the first of them.
     shared = {key: keys[0] for keys in units_of_files for key in keys}
     written: Counter[str] = Counter()
