@@ -40,11 +40,11 @@ ADD: Final = pa.struct(
 )
 """An ``add`` action: a live data file, of which a deletion vector may strike rows.
 
-Of its tags, only those in TAGS are kept."""
+Of its tags, only TAGS are kept."""
 
 
 TAGS: Final = (DIGEST_TAG, UNITS_TAG)
-"""The tags that Tokenlake gives data files."""
+"""The tags of data files that are kept."""
 
 
 REMOVE: Final = pa.struct(

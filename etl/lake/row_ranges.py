@@ -3,6 +3,7 @@
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
+from operator import itemgetter
 from typing import Self, TypeAlias
 
 import pyarrow as pa
@@ -28,7 +29,7 @@ class RangeIndex:
 
     def __init__(self, spans: Iterable[tuple[Address, Address, LogicalFile]]) -> None:
         """``spans`` has the least and greatest address of each data file, and the file."""
-        self._spans = sorted(spans)
+        self._spans = sorted(spans, key=itemgetter(0, 1))
         self._lows = [low for low, _, _ in self._spans]
         self._reach = list(accumulate((high for _, high, _ in self._spans), max))
 
