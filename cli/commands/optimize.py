@@ -42,7 +42,7 @@ def optimize(
     """Compact small data files of all tables.
 
     No row changes, and old versions stay readable. Runs and training jobs may continue in the meantime.
-    Files of `documents` and `texts` grow to 64 MiB at most: a changed input file rewrites those with its rows.
+    Files of `documents` and `texts` grow to 64 MiB: a changed input file rewrites those with its rows.
     """
     from etl.maintenance.optimize import optimize as compact
 

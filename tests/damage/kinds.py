@@ -22,8 +22,8 @@ _DATA = {
     "tokens_shuffled": ("live", "released", "old"),
 }
 _COMMITS = {
-    "documents": ("create", "append", "epoch", "newest"),
-    "texts": ("create", "append", "epoch", "newest"),
+    "documents": ("create", "append", "optimize", "epoch", "newest"),
+    "texts": ("create", "append", "optimize", "epoch", "newest"),
     "duplicates": ("create", "append", "optimize", "epoch", "newest"),
     "keys": ("create", "append", "optimize", "epoch", "rebuild", "newest"),
     "tokens": ("create", "append", "optimize", "epoch", "newest"),
@@ -47,7 +47,7 @@ KINDS: Final[tuple[str, ...]] = (
     *(f"{table} _last_checkpoint" for table in _DATA),
     *(
         f"{table} {kind}"
-        for table in ("duplicates", "keys", "tokens")
+        for table in ("documents", "texts", "duplicates", "keys", "tokens")
         for kind in ("vacuum record", "copy of a vacuum record")
     ),
     *_SMALL.values(),
