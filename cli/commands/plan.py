@@ -112,7 +112,7 @@ def facts(plan: "Plan") -> dict[str, Any]:
         "changed": sorted(plan.changed),
         "to_compare": [file.uri for file in plan.doubts],
         "perhaps_copies": list(plan.postponed),
-        "missing": list(plan.missing),
+        "missing": plan.missing,
         "problems": {str(error.where): error.what for error in plan.problems},
         "has_work": plan.has_work(),
     }
@@ -208,7 +208,7 @@ def _input_files(plan: "Plan") -> Iterator[str]:
         yield f"compare     {many(len(plan.doubts), 'file')} that may be known by another name or time"
     if plan.postponed:
         yield f"copies      {many(len(plan.postponed), 'file')} to be compared when others are read"
-    yield from output.missing(len(plan.missing), plan.missing)
+    yield from output.missing(plan.missing)
 
 
 def _tables(plan: "Plan") -> Iterator[str]:
