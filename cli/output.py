@@ -15,6 +15,7 @@ from etl.text_width import cut_text, pad_text, text_width, wrap_text
 from etl.visible_text import VisibleStream, one_line
 
 if TYPE_CHECKING:
+    from etl.lake.missing_inputs import MissingInputs
     from etl.lake.quarantine import Quarantined
     from etl.loader.order.evenness import Evenness
 
@@ -302,11 +303,14 @@ def copies(count: int, first: Mapping[str, str]) -> Iterator[str]:
             yield one_line(f"  {uri} is {address}")
 
 
-def missing(count: int, first: Sequence[str]) -> Iterator[str]:
-    """Yield the number of files that are not listed any more, and the first ones."""
-    if count:
-        yield f"missing     {many(count, 'input file')} not listed any more; --drop-missing drops the rows"
-        yield from (one_line(f"  {uri}") for uri in first[:_MAX_FILES_SHOWN])
+def missing(found: "MissingInputs") -> Iterator[str]:
+    """Yield the number of files that are not listed any more, the first ones, and what they lack."""
+    if found.count:
+        yield f"missing     {many(found.count, 'input file')} not listed any more; --drop-missing drops rows"
+        yield from (one_line(f"  {uri}") for uri in found.files[:_MAX_FILES_SHOWN])
+    if found.without_texts:
+        what = f"{many(found.without_texts, 'document')} of {many(found.num_incomplete, 'missing file')}"
+        yield f"no texts    {what} (first: {found.incomplete[0]}): put it back and run, or --drop-missing"
 
 
 def quarantined(note: "Quarantined") -> str:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from etl.compute.kubernetes.planned_pods import ClusterPlan
     from etl.job.cost_estimate import Estimate
     from etl.job.plan import Plan
+    from etl.job.plan_report import PlanReport
     from etl.job.prices import Prices
     from etl.job.sample_input import InputSample
     from etl.recipe.recipe import Recipe, Step
@@ -76,7 +77,7 @@ def plan(  # noqa: PLR0913 - one parameter per option
         cost = {**asdict(estimate), "cost": asdict(cost_of(estimate.usage, known))}
         cost["egress"] = egress_of(estimate.reads, known)
         whole = {**facts(report.plan), "sample": report.sample, "evenness": even, "estimate": cost}
-        whole["cluster"] = report.cluster
+        whole |= {"cluster": report.cluster, "rejected_bytes": report.rejected_bytes}
         output.print_result(whole, lines, as_json=True)
         return
     output.print_result(report.plan, lines)
@@ -84,6 +85,7 @@ def plan(  # noqa: PLR0913 - one parameter per option
         output.echo(f"evenness    tokens as read by default: {output.evenness(even)}")
     if report.sample is not None:
         output.print_result(report.sample, sample_lines)
+        output.print_result(report, rejected_lines)
     if report.plan.has_work():
         output.print_result(estimate, lambda each: _estimate(each, known))
     if report.cluster is not None:
@@ -112,7 +114,7 @@ def facts(plan: "Plan") -> dict[str, Any]:
         "changed": sorted(plan.changed),
         "to_compare": [file.uri for file in plan.doubts],
         "perhaps_copies": list(plan.postponed),
-        "missing": list(plan.missing),
+        "missing": plan.missing,
         "problems": {str(error.where): error.what for error in plan.problems},
         "has_work": plan.has_work(),
     }
@@ -170,6 +172,16 @@ def sample_lines(sample: "InputSample") -> Iterator[str]:
         yield f"warning     {warning}"
 
 
+def rejected_lines(report: "PlanReport") -> Iterator[str]:
+    """Yield what storing the texts of rejected documents costs and saves, if some are rejected."""
+    if report.rejected_bytes:
+        stored, read = (
+            f"{size / 1e6:,.1f} MB" for size in (report.rejected_bytes, report.plan.num_bytes)
+        )
+        what = f"`rejected: {{text: true}}` stores their texts in {stored}"
+        yield f"rejected    {what}; without it, `etl sample` reads input again ({read} in all)"
+
+
 def _estimate(estimate: "Estimate", prices: "Prices") -> Iterator[str]:
     yield ""
     memory = estimate.memory_per_worker
@@ -208,7 +220,7 @@ def _input_files(plan: "Plan") -> Iterator[str]:
         yield f"compare     {many(len(plan.doubts), 'file')} that may be known by another name or time"
     if plan.postponed:
         yield f"copies      {many(len(plan.postponed), 'file')} to be compared when others are read"
-    yield from output.missing(len(plan.missing), plan.missing)
+    yield from output.missing(plan.missing)
 
 
 def _tables(plan: "Plan") -> Iterator[str]:

@@ -144,7 +144,7 @@ def lines(report: "RunReport") -> Iterator[str]:
     yield f"tokens      {report.tokens:,}"
     yield from output.special_texts(report.special_texts)
     yield from output.copies(report.num_copies, report.copies)
-    yield from output.missing(report.num_missing, report.missing)
+    yield from output.missing(report.missing)
     for name, version in report.versions.items():
         yield f"{name:<11} version {version}"
     yield f"took        {duration(report.seconds)}"

@@ -51,7 +51,7 @@ def lines(status: "LakeStatus") -> Iterator[str]:
         yield f"  {output.quarantined(note)}"
     if len(status.quarantined) > _MAX_INPUTS_SHOWN:
         yield f"  ... and {len(status.quarantined) - _MAX_INPUTS_SHOWN} more (--json lists all)"
-    yield from output.missing(status.num_missing, status.missing)
+    yield from output.missing(status.missing)
     if status.last_run is not None:
         yield from _last_run(status.last_run)
 

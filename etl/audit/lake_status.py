@@ -17,7 +17,7 @@ from etl.delta.table import Table
 from etl.html.card import Card, Shown
 from etl.html.grid import make_grid
 from etl.lake.leases import Lease, all_leases
-from etl.lake.missing_inputs import read_missing
+from etl.lake.missing_inputs import MissingInputs, read_missing
 from etl.lake.missing_tables import no_lake_error
 from etl.lake.open_table import find_table
 from etl.lake.quarantine import Quarantine, Quarantined
@@ -75,10 +75,7 @@ class LakeStatus(Shown):
     tables: list[TableStatus]
     quarantined: list[Quarantined]
     last_run: RunSummary | None = field(default=None)
-    num_missing: int = (
-        0  # input files that the last run did not find in its source; their rows are there
-    )
-    missing: list[str] = field(default_factory=list)  # the first 1000
+    missing: MissingInputs = field(default_factory=MissingInputs)  # of the last run
 
     def _cards(self) -> list[Card]:
         """Return the status as cards."""
@@ -87,7 +84,8 @@ class LakeStatus(Shown):
             for number, job in enumerate(self.jobs, 1)
         }
         facts["quarantined"] = f"{len(self.quarantined):,}"
-        facts["input files not listed any more"] = f"{self.num_missing:,}"
+        facts["input files not listed any more"] = f"{self.missing.count:,}"
+        facts["of these, documents without texts"] = f"{self.missing.without_texts:,}"
         if self.last_run is not None:
             facts["last run"] = f"{self.last_run.run_id} of {self.last_run.recipe}"
             facts["ended"] = self.last_run.committed
@@ -113,7 +111,6 @@ def lake_status(lake: str, *, now: datetime | None = None) -> LakeStatus:
     tables = {name: table for name, table in found.items() if table is not None}
     if not tables and not jobs:
         raise no_lake_error(url)
-    num_missing, missing = read_missing(url)
     live = {job.run.run_id for job in jobs if job.is_alive and job.run is not None}
     return LakeStatus(
         lake=url,
@@ -121,8 +118,7 @@ def lake_status(lake: str, *, now: datetime | None = None) -> LakeStatus:
         tables=[_table(name, table) for name, table in tables.items()],
         quarantined=Quarantine(url).notes(),
         last_run=_last_run(tables, live),
-        num_missing=num_missing,
-        missing=missing,
+        missing=read_missing(url),
     )
 
 

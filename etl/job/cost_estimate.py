@@ -75,7 +75,7 @@ STARTUP_SECONDS: Final = 3.0
 _SAMPLED_FILES = 4
 _EXPANSION = {"gzip": 3.0, "zstd": 3.5, "parquet": 2.5}
 _JSON = 0.9  # text in JSON Lines and CSV, the rest is syntax and other columns
-_STORED_TEXT = 0.28  # bytes of texts on disk per byte of text: zstd
+STORED_TEXT: Final = 0.28  # bytes of texts on disk per byte of text: zstd
 _STORED_DOCUMENTS = 0.02  # bytes of documents on disk per byte of text: zstd, with signals
 _TOKEN_BYTES = 0.35  # bytes of tokens on disk per byte of text: 1.5 per token of 4.2 bytes, zstd
 _FILE_BYTES = 4000  # of a data file beside its rows: footer, statistics
@@ -137,7 +137,7 @@ def estimate_cost(
     text = sum(
         split.bytes * (basis.expansion or _expansion(split, parquet)) for split in plan.splits
     )
-    stored = basis.stored.get("texts", _STORED_TEXT)
+    stored = basis.stored.get("texts", STORED_TEXT)
     # Units of earlier runs pass the later steps only.
     old = plan.units.num_bytes / stored
     units = max(plan.units.undecided, plan.units.untokenized)
@@ -227,7 +227,7 @@ def _parquet_expansion(plan: Plan) -> float:
 def _stored_bytes(recipe: Recipe, basis: Basis, text: float, old: float) -> int:
     """Return the bytes that the tables grow by."""
     added = text * basis.stored.get("documents", _STORED_DOCUMENTS)
-    added += text * basis.stored.get("texts", _STORED_TEXT)
+    added += text * basis.stored.get("texts", STORED_TEXT)
     if recipe.dedup_stages:
         share = sum(_KEY_SHARE.get(stage.kind, 0.0) for stage in recipe.dedup_stages)
         known = [basis.stored[name] for name in ("duplicates", "keys") if name in basis.stored]

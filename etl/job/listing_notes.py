@@ -8,7 +8,7 @@ from typing import Final
 from etl.job.failed_units import describe_error
 from etl.job.plan import Plan
 from etl.job.tally import Tally
-from etl.lake.missing_inputs import are_recorded, write_missing
+from etl.lake.missing_inputs import is_recorded, write_missing
 from etl.lake.quarantine import Quarantine, Quarantined
 from etl.lake.source_moves import write_moves
 from etl.visible_text import one_line
@@ -19,7 +19,7 @@ _LISTING: Final = "listing"
 
 def are_kept(plan: Plan, notes: Quarantine) -> bool:
     """Return whether a lake has all that the listing of a plan has found."""
-    is_same = not plan.moves and are_recorded(str(plan.recipe.lake), plan.missing)
+    is_same = not plan.moves and is_recorded(str(plan.recipe.lake), plan.missing)
     return is_same and not plan.problems and not _unlisted(notes)
 
 

@@ -19,6 +19,7 @@ from etl.lake.input_log import InputLog
 from etl.lake.known_files import Comparison, identify_files, unread
 from etl.lake.lake_epochs import all_ledgers, lake_epoch_of
 from etl.lake.ledger import Ledger
+from etl.lake.missing_inputs import MissingInputs
 from etl.lake.table_specs import SPECS
 from etl.plural import many
 from etl.recipe.recipe import Recipe, Step
@@ -57,7 +58,7 @@ class Plan:
     units: UnitsToDo
     doubts: tuple[Split, ...] = ()  # files to be compared with rows of the lake before all else
     postponed: tuple[str, ...] = ()  # files that may be copies of files to be read first
-    missing: tuple[str, ...] = ()  # input files of the lake that are not listed; their rows stay
+    missing: MissingInputs = field(default_factory=MissingInputs)  # their rows stay
     others: tuple[ReferenceLake, ...] = ()  # other lakes to compare the documents with
     moves: Mapping[str, Sequence[Move]] = field(default_factory=dict)  # to be kept, by table id
     problems: tuple[StorageError, ...] = ()  # of files and folders that are left out
@@ -191,7 +192,7 @@ def plan_work(
         units=count_units(ledgers, begin),
         doubts=tuple(known.doubts),
         postponed=tuple(known.postponed),
-        missing=tuple(missing),
+        missing=MissingInputs.of(missing, documents, ledgers["texts"]),
         others=tuple(others),
         moves=listing.moves,
         problems=(*listing.problems, *problems),

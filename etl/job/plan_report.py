@@ -8,7 +8,7 @@ from etl.compute.kubernetes.planned_pods import ClusterPlan, plan_pods
 from etl.errors import LoaderError, StorageError, TableError
 from etl.html.card import Card, Shown
 from etl.html.grid import make_grid
-from etl.job.cost_estimate import Estimate, estimate_cost
+from etl.job.cost_estimate import STORED_TEXT, Estimate, estimate_cost
 from etl.job.plan import Drops, Plan, make_plan
 from etl.job.run_identity import load_reference_tokenizer
 from etl.job.sample_input import InputSample, sample_input
@@ -27,7 +27,9 @@ class PlanReport(Shown):
 
     ``sample`` is None if nothing is to be read, or if it was not requested; ``evenness`` is that of the
     table ``tokens``, None if there is none. ``cluster`` has the pods that the run would create, None without
-    a cluster file, or if nothing remains to be done.
+    a cluster file, or if nothing remains to be done. ``rejected_bytes`` is the storage that the texts
+    of rejected documents take if the recipe stores them (``rejected: {text: true}``), at the share that they
+    have in the sample; None without a sample.
     """
 
     plan: Plan
@@ -35,6 +37,7 @@ class PlanReport(Shown):
     estimate: Estimate
     evenness: Evenness | None
     cluster: ClusterPlan | None = None
+    rejected_bytes: int | None = None
 
     def _cards(self) -> list[Card]:
         """Return the report as cards."""
@@ -79,13 +82,22 @@ def plan(  # noqa: PLR0913 - one parameter for each option
         load_reference_tokenizer(loaded.tokenize_stage)
     sample = sample_input(loaded, made.splits) if reads_sample and made.splits else None
     cluster = cluster if isinstance(cluster, Cluster) else Cluster(cluster)
+    estimate = estimate_cost(made)
     return PlanReport(
         plan=made,
         sample=sample,
-        estimate=estimate_cost(made),
+        estimate=estimate,
+        rejected_bytes=_rejected_bytes(sample, estimate),
         evenness=_evenness(made),
         cluster=plan_pods(cluster, made.planned_bytes) if made.has_work() else None,
     )
+
+
+def _rejected_bytes(sample: InputSample | None, estimate: Estimate) -> int | None:
+    """Return the bytes on disk of the texts of rejected documents, at their share in the sample."""
+    if sample is None or not sample.text_bytes:
+        return None
+    return round(estimate.text_bytes * sample.rejected_bytes / sample.text_bytes * STORED_TEXT)
 
 
 def _evenness(plan: Plan) -> Evenness | None:

@@ -5,6 +5,7 @@ from typing import Final
 
 from etl.html.card import Card, Shown
 from etl.html.grid import percent, share_grid
+from etl.lake.missing_inputs import MissingInputs
 from etl.lake.quarantine import Quarantined
 from etl.lake.stage_costs import StageCost
 from etl.recipe.little_kept import LittleKept
@@ -40,8 +41,7 @@ class RunReport(Shown):
     checkpoint_errors: dict[str, str] = field(default_factory=dict)  # table -> last failure
     num_copies: int = 0  # files that were not read again: copies of others, or moved
     copies: dict[str, str] = field(default_factory=dict)  # the first MAX_SHOWN -> the address
-    num_missing: int = 0  # files whose rows the lake holds, and that are not listed any more
-    missing: list[str] = field(default_factory=list)  # the first MAX_SHOWN
+    missing: MissingInputs = field(default_factory=MissingInputs)
     little_kept: LittleKept | None = None  # why hardly any documents are kept
 
     @property

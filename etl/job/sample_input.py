@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from etl.errors import SourceError
 from etl.job.check_columns import spread_by_format, with_columns
@@ -40,7 +41,8 @@ class InputSample:
     """What the filters and transforms of a recipe decide on a few documents.
 
     ``reasons`` counts the rejected ones. ``verdicts`` are ten of them at equal distances. ``warnings`` are
-    sentences about files that cannot be read, missing keys, and conditions that are null.
+    sentences about files that cannot be read, missing keys, and conditions that are null. ``text_bytes`` are
+    those of the input, and ``rejected_bytes`` those of rejected documents, as a lake may store them.
     """
 
     files: int
@@ -48,6 +50,8 @@ class InputSample:
     reasons: Mapping[str, int]
     verdicts: tuple[Verdict, ...]
     warnings: tuple[str, ...]
+    text_bytes: int
+    rejected_bytes: int
 
     @property
     def kept(self) -> int:
@@ -82,7 +86,14 @@ def sample_input(recipe: Recipe, splits: Iterable[Split]) -> InputSample:
         reasons=reasons,
         verdicts=tuple(_verdicts(documents)),
         warnings=tuple(warnings),
+        text_bytes=_num_bytes(raw),
+        rejected_bytes=_num_bytes(documents.filter(pc.is_valid(documents["reason"]))),
     )
+
+
+def _num_bytes(documents: pa.Table) -> int:
+    """Return the bytes of the texts of documents, encoded as UTF-8."""
+    return pc.sum(pc.binary_length(documents["text"])).as_py() or 0
 
 
 def _stage_warnings(recipe: Recipe, reasons: Mapping[str, int], documents: int) -> Iterable[str]:

@@ -89,7 +89,6 @@ class Tally:
         """Return the report of a run whose last plan is given; without work, it has used nothing."""
         documents, tokens = self.totals["documents"], self.totals["tokens"]
         stages = [stage.model_dump(mode="json") for stage in run.recipe.stages]
-        missing = planned.plan.missing
         return RunReport(
             run.recipe.name,
             str(run.recipe.lake),
@@ -112,8 +111,7 @@ class Tally:
             checkpoint_errors=dict(checkpoint_errors),
             num_copies=self._num_copies,
             copies=self._copies,
-            num_missing=len(missing),
-            missing=[*missing[:MAX_SHOWN]],
+            missing=planned.plan.missing,
             little_kept=little_kept(
                 run.recipe.stages, documents.rejected, rows=documents.rows, kept=documents.kept
             ),

@@ -261,10 +261,10 @@ class Undo:
 
 def unrepaired(lake: str, problem: Problem) -> UnrepairedProblem:
     """Return a problem with the command that remains."""
-    remove = f"`{releases.removal_command(lake, str(problem.release))}` removes the release"
-    return UnrepairedProblem(
-        problem=problem, why=_NOT_REPAIRABLE if problem.release is None else remove
-    )
+    why = problem.hint or _NOT_REPAIRABLE
+    if problem.release is not None:
+        why = f"`{releases.removal_command(lake, problem.release)}` removes the release"
+    return UnrepairedProblem(problem=problem, why=why)
 
 
 def _in_releases(lake: str, damaged: Iterable[Problem]) -> Iterator[Problem]:

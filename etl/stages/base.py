@@ -182,4 +182,4 @@ class Rejected(Settings):
     """Whether to store all signals of rejected documents, which ``etl tune`` needs; without them,
     a run is faster."""
     text: bool = False
-    """Whether to store the text of rejected documents."""
+    """Whether to store the text of rejected documents; ``etl plan`` says how much storage that takes."""

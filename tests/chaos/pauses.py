@@ -37,7 +37,15 @@ from etl.recipe.recipe import Recipe
 from tests.chaos.processes import CRASHED, DONE, FAILED, QUARANTINED, settle
 
 Kind = Literal[
-    "plain", "replace_changed", "rebuild", "repair", "optimize", "vacuum", "shuffle", "release"
+    "plain",
+    "replace_changed",
+    "drop_missing",
+    "rebuild",
+    "repair",
+    "optimize",
+    "vacuum",
+    "shuffle",
+    "release",
 ]
 Role = Literal["driver", "worker"]
 

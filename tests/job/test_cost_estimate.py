@@ -8,10 +8,12 @@ from distributed import Client
 from upath import UPath
 
 from etl.audit.lake_report import report
+from etl.delta.table import Table
 from etl.errors import RecipeError
 from etl.job.cost_estimate import MEGABYTES_PER_SECOND, estimate_cost
 from etl.job.egress import egress_of
 from etl.job.plan import make_plan
+from etl.job.plan_report import plan
 from etl.job.prices import SHIPPED, Prices, cost_of
 from etl.job.run import run
 from etl.lake.stage_costs import READ, TOKENIZE, WRITE
@@ -20,7 +22,7 @@ from etl.schemas import Usage
 from etl.stages import STAGES
 from tests.helpers.cli import etl
 from tests.helpers.cluster import cluster
-from tests.helpers.corpus import records, write_jsonl
+from tests.helpers.corpus import prose, records, write_jsonl
 from tests.helpers.recipes import small_recipe
 
 
@@ -156,3 +158,34 @@ def test_plan_prints_the_estimate_at_the_prices_of_a_file(tmp_path: Path) -> Non
     estimate = json.loads(result.stdout)["estimate"]
     hours = estimate["usage"]["core_seconds"] / 3600
     assert estimate["cost"]["on_demand"] == pytest.approx(hours * 42.5)
+
+
+def test_a_plan_says_what_storing_rejected_texts_takes(
+    client: Client, place: UPath, tmp_path: Path
+) -> None:
+    """Every third document is rejected; the plan knows it from a sample."""
+    for first in (0, 600):
+        numbers = range(first, first + 600)
+        texts = [prose(number, 100 if number % 3 else 150) for number in numbers]
+        write_jsonl(place / "in" / f"{first}.jsonl", [{"body": text} for text in texts])
+    recipe = Recipe(
+        name="r",
+        source={"path": str(place / "in"), "columns": {"text": "body"}},
+        lake=str(place / "lake"),
+        stages=[{"length": {"max_words": 130}}],
+        rejected={"text": True},
+    )
+    planned = plan(recipe).rejected_bytes
+    assert planned is not None
+    run(recipe, cluster=client)
+    files = Table.open(recipe.table_url("texts")).files("size", "partition.verdict")
+    assert near(planned, sum(f["size"] for f in files if f["partition.verdict"] == "rejected"))
+    recipe = recipe.model_copy(update={"lake": str(place / "new")})
+    file = tmp_path / "recipe.yaml"
+    for is_stored in (True, False):
+        rejected = recipe.rejected.model_copy(update={"text": is_stored})
+        file.write_text(recipe.model_copy(update={"rejected": rejected}).to_yaml())
+        lines = etl("plan", file).stdout.splitlines()
+        [line] = [line for line in lines if line.startswith("rejected ")]
+        assert f"stores their texts in {planned / 1e6:.1f} MB" in line
+    assert plan(recipe.model_copy(update={"stages": ()})).rejected_bytes == 0

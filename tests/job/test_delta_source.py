@@ -235,5 +235,5 @@ def test_a_table_that_was_moved_is_the_same_table(
         run(recipe, cluster=client)
     run(recipe, cluster=client, replace_changed=True)
     assert texts(recipe) == moved.texts()
-    assert run(recipe, cluster=client).num_missing == 0
+    assert run(recipe, cluster=client).missing.count == 0
     assert verify(str(recipe.lake)) == []

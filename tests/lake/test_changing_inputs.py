@@ -8,9 +8,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from etl.audit.verify.verify import verify
 from etl.errors import MismatchError
 from etl.job.plan import make_plan
 from etl.lake.ledger import Ledger
+from tests.helpers.lake_rows import addresses, rows
 from tests.helpers.paths import at
 from tests.helpers.source_folder import SourceFolder
 
@@ -104,9 +106,22 @@ class _Files:
     def check(self) -> None:
         if not self._contents:
             self.write("one", 0)
+        self.run(60, replace_changed=True, drop_missing=False)
+        self._check_reports()
         self.run(60, replace_changed=True, drop_missing=True)
         self._source.check(*(CONTENTS[number] for number in {*self._contents.values()}))
         assert not make_plan(self._source.recipe).has_work()
+
+    def _check_reports(self) -> None:
+        """Check that documents without texts are those that a plan and a verification report."""
+        lake, plan = str(self._source.lake), make_plan(self._source.recipe)
+        texts = {*addresses(rows(lake, "texts"))}
+        lacking = [a for a in addresses(rows(lake, "documents")) if a not in texts]
+        assert plan.missing.without_texts == len(lacking)
+        assert plan.missing.incomplete == sorted({str(source) for source, _ in lacking})
+        problems = verify(lake)
+        assert all("without texts" in problem.what for problem in problems)
+        assert sum(int(problem.what.split()[0]) for problem in problems) == len(lacking)
 
     def _path(self, name: str) -> Path:
         return self._folder / f"{name}.jsonl"
@@ -118,6 +133,9 @@ _STEPS = st.lists(st.one_of(_CHANGES, _CHANGES, _RUNS), min_size=4, max_size=14)
 @pytest.mark.local_only
 @settings(max_examples=6)
 @given(_STEPS)
+# A run dies between the commits of documents and texts, and the file is deleted, moved or changed.
+@example([("write", "one", 0), ("write", "two", 3), ("run", 8, False, False, 1), ("delete", "one")])
+@example([("write", "one", 3), ("run", 1 << 20, False, False, 1), ("delete", "one")])
 # A run dies between the commits of documents and texts of a file that has a copy.
 @example([("write", "one", 0), ("write", "two", 0), ("run", 8, False, False, 1)])
 @example(

@@ -38,7 +38,7 @@ def test_a_moved_file_keeps_its_rows(folder: SourceFolder, split_bytes: int) -> 
     before = rows(str(folder.lake), "documents")
     moved = move(a, "moved.jsonl")
     report = folder.run()
-    assert (report.rows, report.num_missing, report.ok) == (0, 0, True)
+    assert (report.rows, report.missing.count, report.ok) == (0, 0, True)
     assert report.copies == {storage.normalize(str(moved)): storage.normalize(str(a))}
     assert rows(str(folder.lake), "documents") == before
     assert not make_plan(folder.recipe).has_work()
@@ -62,7 +62,7 @@ def test_a_copy_is_reported_and_read_once(
     folder.check(A)
     assert not make_plan(folder.recipe).has_work()
     a.unlink()  # the copy has the same rows
-    assert folder.run().num_missing == 0
+    assert folder.run().missing.count == 0
     folder.write("copy.jsonl", C)
     with pytest.raises(MismatchError, match="1 input file changed"):
         folder.run()
@@ -143,15 +143,15 @@ def test_missing_files_are_reported_and_dropped_on_request(folder: SourceFolder)
     folder.run()
     b.unlink()
     report = folder.run()
-    assert (report.num_missing, report.missing) == (1, [storage.normalize(str(b))])
+    assert (report.missing.count, report.missing.files) == (1, [storage.normalize(str(b))])
     status = lake_status(str(folder.lake))
-    assert (status.num_missing, status.missing) == (1, [storage.normalize(str(b))])
+    assert (status.missing.count, status.missing.files) == (1, [storage.normalize(str(b))])
     folder.check(A + B)
     folder.run(replace_changed=True)
     folder.check(A + B)
-    assert folder.run(drop_missing=True).num_missing == 0
+    assert folder.run(drop_missing=True).missing.count == 0
     folder.check(A)
-    assert lake_status(str(folder.lake)).num_missing == 0
+    assert lake_status(str(folder.lake)).missing.count == 0
     assert verify(str(folder.lake)) == []
 
 
@@ -256,7 +256,7 @@ def test_a_link_is_the_file_that_it_leads_to(folder: SourceFolder, tmp_path: Pat
     for path in (str(tmp_path / "link"), [str(data), str(tmp_path / "link" / "*.jsonl")]):
         folder.source["path"] = path
         report = folder.run()
-        assert (report.estimate, report.num_missing) == (None, 0)
+        assert (report.estimate, report.missing.count) == (None, 0)
     folder.check(A)
 
 

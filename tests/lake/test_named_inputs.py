@@ -63,7 +63,7 @@ def test_a_list_may_grow_and_shrink(crawl: SourceFolder, tmp_path: Path) -> None
     assert (report.rows, report.num_quarantined) == (12, 0)
     assert _held(crawl) == _addresses(crawl, ROWS)
     _list(crawl, tmp_path, NAMES[1:])
-    assert (crawl.run().num_missing, len(_held(crawl))) == (1, 24)
+    assert (crawl.run().missing.count, len(_held(crawl))) == (1, 24)
     crawl.source = {"path": str(crawl.folder)}  # the same files, named otherwise
     assert not make_plan(crawl.recipe).has_work()
     assert verify(str(crawl.lake), sources=True) == []
@@ -104,7 +104,7 @@ def test_other_records_of_a_file_replace_its_rows(crawl: SourceFolder, tmp_path:
     assert crawl.run(replace_changed=True).rows == 6
     assert _held(crawl) == _addresses(crawl, ROWS[:18])
     _index(crawl, tmp_path, ROWS[:12])
-    assert (crawl.run().num_missing, len(_held(crawl))) == (1, 18)
+    assert (crawl.run().missing.count, len(_held(crawl))) == (1, 18)
 
 
 def test_a_moved_file_of_an_index_keeps_its_rows(crawl: SourceFolder, tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_a_moved_file_of_an_index_keeps_its_rows(crawl: SourceFolder, tmp_path: 
     _index(crawl, tmp_path, ROWS)
     crawl.source["prefix"] = str(crawl.folder / "mirror")
     report = crawl.run()
-    assert (report.rows, report.num_missing, len(report.copies)) == (0, 0, 2)
+    assert (report.rows, report.missing.count, len(report.copies)) == (0, 0, 2)
     assert _held(crawl) == held
 
 

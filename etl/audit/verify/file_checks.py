@@ -42,10 +42,12 @@ class Problem:
     redo: str | None = field(default=None, compare=False)  # the table to repair, if not ``table``
     is_foreign: bool = False  # whether it is a change of data by another program
     release: str | None = None  # the only release that the problem concerns
+    hint: str | None = field(default=None, compare=False)  # what helps instead of a repair
 
     def __str__(self) -> str:
         where = self.table if self.file is None else f"{self.table}/{self.file}"
-        return one_line(f"{where}: {self.what}")
+        hint = "" if self.hint is None else f"; {self.hint}"
+        return one_line(f"{where}: {self.what}{hint}")
 
 
 class Problems(Shown, list[Problem]):

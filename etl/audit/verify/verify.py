@@ -22,6 +22,7 @@ from etl.audit.verify.loss_checks import check_losses
 from etl.audit.verify.row_checks import SAME, STAYS, check_rows, read_duplicates
 from etl.audit.verify.shuffled_checks import check_shuffled
 from etl.audit.verify.small_file_checks import check_small_files
+from etl.audit.verify.text_checks import check_texts_are_there
 from etl.compact_collections import DigestSet
 from etl.delta.table import Table
 from etl.errors import StorageError, TableError
@@ -66,11 +67,7 @@ def verify(lake: str, *, quick: bool = False, sources: bool = False) -> Problems
         problems += _check_table(table, quick=quick)
     if not problems and not quick:
         problems += _compare_tables(tables)
-    problems += _check_lineage(tables["documents"], logs.inputs)
-    if sources:
-        from etl.audit.verify.source_checks import check_sources
-
-        problems += check_sources(tables["documents"], logs.inputs)
+    problems += _check_inputs(tables, logs.inputs, reads=sources)
     for table in tables.values():
         problems += _check_releases(url, table, quick=quick)
     digests = dict(_digests(tables, {problem.table for problem in problems if problem.file}))
@@ -161,6 +158,20 @@ def _names(table: Table) -> Iterator[str]:
 
 def _sort_key(problem: Problem) -> tuple[str, str, str]:
     return problem.table, problem.file or "", problem.what
+
+
+def _check_inputs(
+    tables: Mapping[str, Table], inputs: LiveInputs, *, reads: bool
+) -> Iterator[Problem]:
+    """Compare the tables with the records of their input files, and with ``reads`` with the files."""
+    documents = tables["documents"]
+    yield from _check_lineage(documents, inputs)
+    if "texts" in tables:
+        yield from check_texts_are_there(documents, tables["texts"], inputs)
+    if reads:
+        from etl.audit.verify.source_checks import check_sources
+
+        yield from check_sources(documents, inputs)
 
 
 def _check_lineage(documents: Table, inputs: LiveInputs) -> Iterator[Problem]:
