@@ -28,6 +28,7 @@ PAGES = sorted(set((ROOT / "docs").rglob("*.md")) - {EXTEND, TRAINERS} - GENERAT
 SLOW = {
     "dask-cluster",
     "index",
+    "look",
     "migrate",
     "mixing",
     "near-duplicates",

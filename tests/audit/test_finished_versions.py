@@ -56,8 +56,26 @@ def lose_newest(table: Path) -> None:
     max((table / "_delta_log").glob("[0-9]*.json")).unlink()
 
 
-@pytest.mark.parametrize("name", TABLES)
-@pytest.mark.parametrize("damage", [roll_back, lose_newest, shutil.rmtree])
+QUICK = (
+    ("documents", roll_back),
+    ("texts", lose_newest),
+    ("duplicates", shutil.rmtree),
+    ("keys", roll_back),
+    ("keys", lose_newest),
+    ("tokens", lose_newest),
+    ("tokens", shutil.rmtree),
+)
+"""Each table and each damage; `make test-slow` runs all pairs."""
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        pytest.param(name, damage, marks=[pytest.mark.slow] * ((name, damage) not in QUICK))
+        for name in TABLES
+        for damage in (roll_back, lose_newest, shutil.rmtree)
+    ],
+)
 def test_a_table_that_has_lost_versions_is_found_and_repaired(
     client: Client, grown: Recipe, name: str, damage: Callable[[Path], None]
 ) -> None:

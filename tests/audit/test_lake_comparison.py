@@ -63,9 +63,9 @@ def differing(first: Recipe, second: Recipe) -> dict[str, list[str]]:
 @pytest.mark.parametrize(
     "source",
     [
-        {"split_bytes": 1 << 20},
+        pytest.param({"split_bytes": 1 << 20}, marks=pytest.mark.slow),
         {"split_bytes": 4096},
-        {"path": NAMES[::-1]},
+        pytest.param({"path": NAMES[::-1]}, marks=pytest.mark.slow),
         {"path": [*NAMES[1:], NAMES[0]], "split_bytes": 1024},
     ],
     ids=str,
@@ -92,8 +92,15 @@ def with_a_changed_byte(crawl: UPath, folder: UPath, name: str) -> None:
     (folder / name).write_bytes(content[:at_byte] + b"x" + content[at_byte + 1 :])
 
 
-@pytest.mark.parametrize("name", ["b.jsonl", "c.jsonl"])
-@pytest.mark.parametrize("compacts", [False, True])
+@pytest.mark.parametrize(
+    ("name", "compacts"),
+    [
+        ("b.jsonl", True),
+        ("c.jsonl", False),
+        pytest.param("b.jsonl", False, marks=pytest.mark.slow),
+        pytest.param("c.jsonl", True, marks=pytest.mark.slow),
+    ],
+)
 def test_one_changed_byte_is_found_by_its_source(
     client: Client,
     first: Recipe,

@@ -141,13 +141,16 @@ def actual(lake: str) -> dict[str, object]:
 @pytest.mark.parametrize(
     "settings",
     [
-        ("gopher_quality.min_words=60",),
+        pytest.param(("gopher_quality.min_words=60",), marks=pytest.mark.slow),
         ("gopher_quality.min_words=5", "gopher_quality.min_stop_words=null"),
         ("gopher_repetition.max_duplicate_line_ratio=0.6", "language.keep=[en]"),
-        (
-            "gopher_repetition.max_top_2gram_char_ratio=null",
-            "gopher_repetition.max_top_3gram_char_ratio=null",
-            "gopher_repetition.max_duplicate_5gram_char_ratio=0.9",
+        pytest.param(
+            (
+                "gopher_repetition.max_top_2gram_char_ratio=null",
+                "gopher_repetition.max_top_3gram_char_ratio=null",
+                "gopher_repetition.max_duplicate_5gram_char_ratio=0.9",
+            ),
+            marks=pytest.mark.slow,
         ),
         ("length.max_words=80", "language.min_score=null"),
         ("where.keep=url LIKE '%4%' AND num_words < 100", "gopher_quality.max_bullet_line_ratio=0"),

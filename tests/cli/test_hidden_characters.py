@@ -214,6 +214,7 @@ def strings(value: Any) -> Iterator[str]:
         yield value
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", pytest.param("ascii", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "words",
     [
@@ -228,7 +229,6 @@ def strings(value: Any) -> Iterator[str]:
         ("--debug", "run", f"{EVIL}.yaml"),
     ],
 )
-@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 def test_errors_and_tracebacks_are_escaped(
     hostile: Recipe, words: tuple[str, ...], encoding: str, tmp_path: Path
 ) -> None:

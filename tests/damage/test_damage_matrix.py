@@ -21,8 +21,6 @@ from tests.helpers.vacuums import announce
 
 _ALWAYS = {
     ("documents kept data", "deleted"),
-    ("texts kept data", "deleted"),
-    ("keys live data", "empty"),
     ("duplicates newest entry", "cut in half"),
     ("release", "empty"),
 }

@@ -107,7 +107,7 @@ some_addresses = st.tuples(st.text("abc", max_size=2), st.integers(0, 3))
 
 
 @given(
-    st.lists(st.tuples(some_addresses, some_addresses, st.builds(LogicalFile, st.text("abc")))),
+    st.lists(st.tuples(some_addresses, some_addresses, st.text("abc").map(LogicalFile))),
     some_addresses,
     some_addresses,
 )

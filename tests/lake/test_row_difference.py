@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from upath import UPath
 
@@ -159,7 +159,6 @@ ROWS: st.SearchStrategy[Row] = st.tuples(
 STEP = st.tuples(st.sets(st.sampled_from("abc"), min_size=1), st.sets(ROWS), st.booleans())
 
 
-@settings(max_examples=50)
 @given(units=st.lists(st.sets(ROWS, min_size=1), max_size=4), steps=st.lists(STEP, max_size=5))
 def test_any_target_is_reached(
     units: list[set[Row]], steps: list[tuple], new_place: NewPlace

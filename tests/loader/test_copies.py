@@ -183,8 +183,14 @@ def test_a_batch_can_be_looked_at_in_a_copy(lake):
     assert torch.equal(next(iter(dataset.batches(BATCH)))["input_ids"], first["input_ids"])
 
 
-@pytest.mark.parametrize("kind", ["batches", "2 workers", "stateful, 2 workers"])
-@pytest.mark.parametrize("way", ["new", "from_state", "copy", "deepcopy", "pickle"])
+@pytest.mark.parametrize(
+    ("way", "kind"),
+    [
+        pytest.param(way, kind, marks=[] if "2" not in kind or way in ("new", "pickle") else SLOW)
+        for way in ("new", "from_state", "copy", "deepcopy", "pickle")
+        for kind in ("batches", "2 workers", "stateful, 2 workers")
+    ],
+)
 def test_a_view_reads_epochs_in_turn_and_resumes(document_lake, tmp_path, way, kind):
     view = View(where="quality > 0.3", columns=["url"], cache=str(tmp_path))
 

@@ -73,7 +73,15 @@ def test_a_lost_entry_is_done_again(
     check_repair(recipe, client, before)
 
 
-@pytest.mark.parametrize("name", ["documents", "texts", "duplicates", "tokens"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "documents",
+        pytest.param("texts", marks=pytest.mark.slow),
+        pytest.param("duplicates", marks=pytest.mark.slow),
+        "tokens",
+    ],
+)
 def test_a_lost_table_is_made_again(client: Client, recipe: Recipe, name: str) -> None:
     before = rows(recipe)
     remove(at(recipe.table_url(name)))
@@ -94,7 +102,13 @@ def test_a_lake_without_logs_starts_again(client: Client, recipe: Recipe) -> Non
     assert verify(recipe.lake) == []
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name in ("texts", "duplicates")))
+        for name in TABLES
+    ],
+)
 def test_swapped_entries_lose_nothing(client: Client, recipe: Recipe, name: str) -> None:
     before = rows(recipe)
     *_, first, second = entries(recipe, name)

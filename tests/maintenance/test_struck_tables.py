@@ -126,7 +126,8 @@ def test_a_damaged_vector_is_found_and_its_unit_done_again(
     assert repair(recipe.lake, drop=True).left == []
     assert run(recipe, cluster=client).ok
     # The rows that were struck in the sound file are still struck.
-    missing = [row for row in before["tokens"] if row not in rows_by_table(recipe)["tokens"]]
+    after = rows_by_table(recipe)["tokens"]
+    missing = [row for row in before["tokens"] if row not in after]
     assert len(missing) == (0 if damage == "swapped" else 1)
 
 

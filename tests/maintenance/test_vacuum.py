@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 from distributed import Client
+from upath import UPath
 
 from etl.audit.verify.verify import verify
 from etl.cli.commands.vacuum import lines
@@ -27,7 +28,8 @@ from etl.maintenance.vacuum import vacuum
 from etl.parquet.data_file import DataFile, DataFileWriter
 from etl.recipe.recipe import Recipe
 from tests.helpers.corpus import records, write_parquet
-from tests.helpers.paths import at, copy
+from tests.helpers.lakes import with_copied_input, with_copied_lake
+from tests.helpers.paths import NewPlace, at, copy
 from tests.helpers.uploads import begin_uploads
 from tests.helpers.vacuums import announce
 
@@ -52,13 +54,20 @@ def add_orphan(recipe: Recipe, kind: str = "tokens", *, days: float = 0.0) -> st
     return f"{kind}/{ORPHAN}"
 
 
+@pytest.fixture(scope="module")
+def replaced_once(client: Client, made: Recipe, new_place: NewPlace) -> Recipe:
+    """The recipe of a shared lake in which one input file was replaced, read-only."""
+    recipe = with_copied_input(made, new_place("replaced"))
+    run(recipe, cluster=client)
+    write_parquet(at(recipe.source.path) / "a.parquet", records(200, 230))
+    run(recipe, cluster=client, replace_changed=True)
+    return recipe
+
+
 @pytest.fixture
-def replaced(client: Client, changing: Recipe) -> Recipe:
-    """A lake in which one input file was replaced."""
-    run(changing, cluster=client)
-    write_parquet(at(changing.source.path) / "a.parquet", records(200, 230))
-    run(changing, cluster=client, replace_changed=True)
-    return changing
+def replaced(replaced_once: Recipe, place: UPath) -> Recipe:
+    """The same recipe with a copy of its lake."""
+    return with_copied_lake(replaced_once, place)
 
 
 def test_a_lake_that_only_grew_keeps_all_files(recipe: Recipe) -> None:

@@ -38,10 +38,11 @@ pytestmark = pytest.mark.local_only  # the files are made old by hand
 NOTHING = timedelta(0)
 _TWO_DAYS = 2 * 86_400
 
-# The first of the numbers is the first operation to stop before, the second the distance to the next one.
-every = pytest.mark.parametrize(
-    ("first", "step"), [(3, 12), *(pytest.param(n, 4, marks=pytest.mark.slow) for n in range(4))]
-)
+
+def every(step: int) -> pytest.MarkDecorator:
+    """Stop before some operations: the first of them, and the distance to the next one."""
+    slow = (pytest.param(n, 4, marks=pytest.mark.slow) for n in range(4))
+    return pytest.mark.parametrize(("first", "step"), [(3, step), *slow])
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +123,7 @@ def create(lake: Lake) -> bool:
     return True
 
 
-@every
+@every(12)
 def test_a_release_during_a_vacuum(jobs: StoppingJobs, lake: Lake, first: int, step: int) -> None:
     outcomes = set()
     for stop in count(first, step):
@@ -155,7 +156,7 @@ def test_a_vacuum_during_a_release(jobs: StoppingJobs, lake: Lake) -> None:
     assert {*ends} == {True, False}
 
 
-@every
+@every(12)
 def test_a_vacuum_that_sleeps_longer_than_its_lease(
     jobs: StoppingJobs, lake: Lake, first: int, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,7 +186,7 @@ def test_a_vacuum_that_sleeps_longer_than_its_lease(
     assert all("was not renewed" in output for output in stopped)
 
 
-@every
+@every(36)
 def test_a_foreign_change_is_undone_during_a_vacuum(
     jobs: StoppingJobs, lake: Lake, first: int, step: int
 ) -> None:

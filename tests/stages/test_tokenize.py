@@ -301,20 +301,6 @@ def test_the_tokens_that_a_model_has_as_words_are_named(save: Callable[..., str]
     assert load_engine(train()).spelled_by_model() == []
 
 
-@pytest.mark.parametrize("name", [*BYTE_LEVEL, *OTHERS])
-def test_real_tokenizers_encode_special_tokens_as_text(data: Path, name: str) -> None:
-    path = data / "tokenizers" / name / "tokenizer.json"
-    reference = Tokenizer.from_file(str(path))
-    added = [*reference.get_added_tokens_decoder().values()][:60]
-    texts = [f"{t.content}a {t.content}\n{t.content}{t.content} b's" for t in added]
-    encoder = Encoder.of(Tokenize(tokenizer=str(path), append_eos=False))
-    lists, count = encoder.encode_and_count(pa.array(texts))
-    assert lists.to_pylist() == expected(reference, texts)
-    assert count == sum(token.special for token in added)
-    has_words = name == "xlm-roberta-unigram"  # Unigram's vocabulary holds them as words
-    assert bool(encoder.engine.spelled_by_model()) == has_words
-
-
 @given(text=st.lists(_pieces).map("".join))
 def test_decoding_restores_the_text(engine: TokenizerEngine, text: str) -> None:
     [ids] = engine.lists(pa.array([text])).to_pylist()
@@ -688,23 +674,43 @@ def test_rows_have_ids_counts_and_cumulative_ends(
 # --- real tokenizers and text -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [*BYTE_LEVEL, *OTHERS])
-def test_real_tokenizers_agree_on_a_sample(data: Path, name: str) -> None:
-    _assert_same_ids(data, name, every=197 if name in BYTE_LEVEL else 597)
+@pytest.fixture(scope="module", params=[*BYTE_LEVEL, *OTHERS])
+def real(data: Path, request: pytest.FixtureRequest) -> tuple[str, Encoder]:
+    """Return the name and the encoder of each tokenizer in turn; loading one takes a second."""
+    return request.param, _load_real(data, request.param)
+
+
+def test_real_tokenizers_encode_special_tokens_as_text(real: tuple[str, Encoder]) -> None:
+    name, encoder = real
+    reference = encoder.engine.reference
+    added = [*reference.get_added_tokens_decoder().values()][:60]
+    texts = [f"{t.content}a {t.content}\n{t.content}{t.content} b's" for t in added]
+    lists, count = encoder.encode_and_count(pa.array(texts))
+    assert lists.to_pylist() == expected(reference, texts)
+    assert count == sum(token.special for token in added)
+    has_words = name == "xlm-roberta-unigram"  # Unigram's vocabulary holds them as words
+    assert bool(encoder.engine.spelled_by_model()) == has_words
+
+
+def test_real_tokenizers_agree_on_a_sample(data: Path, real: tuple[str, Encoder]) -> None:
+    name, encoder = real
+    assert (encoder.fallback is None) == (name in BYTE_LEVEL)
+    _assert_same_ids(encoder, _documents(data, 197 if name in BYTE_LEVEL else 597))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BYTE_LEVEL)
 def test_real_tokenizers_agree_on_every_document(data: Path, name: str) -> None:
-    _assert_same_ids(data, name, every=1)
+    _assert_same_ids(_load_real(data, name), _documents(data, 1))
 
 
-def _assert_same_ids(data: Path, name: str, *, every: int) -> None:
-    encoder = Encoder.of(
-        Tokenize(tokenizer=str(data / "tokenizers" / name / "tokenizer.json"), append_eos=False)
-    )
-    assert (encoder.fallback is None) == (name in BYTE_LEVEL)
-    batch = pa.concat_arrays([_documents(data, every), pa.array(ODD)])
+def _load_real(data: Path, name: str) -> Encoder:
+    path = data / "tokenizers" / name / "tokenizer.json"
+    return Encoder.of(Tokenize(tokenizer=str(path), append_eos=False))
+
+
+def _assert_same_ids(encoder: Encoder, documents: pa.Array) -> None:
+    batch = pa.concat_arrays([documents, pa.array(ODD)])
     for start in range(0, len(batch), 1000):
         texts = batch[start : start + 1000]
         for ids, text in zip(encoder.encode(texts), texts.to_pylist(), strict=True):
