@@ -13,7 +13,8 @@ from typing import Any, Final, Self
 from etl import schemas, storage
 from etl.errors import TableError
 from etl.lake.commit_info import find_record
-from etl.lake.ledger import Ledger, key_of
+from etl.lake.ledger import Ledger
+from etl.lake.unit_files import unit_files
 from etl.storage import checked_json
 
 FOLDER: Final = "missing_inputs"
@@ -58,11 +59,10 @@ def count_without_texts(
     record = find_record(documents.table)
     has_rejected = record is not None and record.canonical["rejected"]["text"]
     verdicts = schemas.VERDICTS if has_rejected else ("kept",)
-    columns = ("path", "rows", "partition.verdict", "min.source")
-    for file in documents.table.files(*columns, by=()):
+    for file in unit_files(documents.table, "partition.verdict"):
         source = file["min.source"]
         if file["partition.verdict"] in verdicts and (sources is None or source in sources):
-            is_whole = texts.is_done(texts.key(key_of(file["path"])))
+            is_whole = texts.is_done(texts.key(file["unit"]))
             counts.update({} if is_whole else {source: file["rows"]})
     return dict(sorted(counts.items()))
 
