@@ -1,13 +1,15 @@
 """What tables drop so that units of work are done again."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 from etl.delta.table import Table
 from etl.lake.ledger import Ledger
-from etl.lake.ledger_entry import Drop, LedgerEntry
+from etl.lake.ledger_entry import Drop
 from etl.lake.merge_files import rewrite_without
 from etl.lake.table_specs import SPECS
 from etl.lake.unit_files import unit_files, unit_keys
+from etl.parquet.data_file import DataFile
 
 
 def drop_sources(documents: Ledger, sources: Collection[str]) -> Drop:
@@ -15,35 +17,54 @@ def drop_sources(documents: Ledger, sources: Collection[str]) -> Drop:
     assert documents.table is not None
     files = unit_files(documents.table)
     units = {file["unit"] for file in files if file["min.source"] in sources}
-    paths, rest = remove_units(documents, documents.table, units)
-    return Drop(paths=paths, keys=units, files=sources, add=rest)
+    return drop_rows(documents, units, keys=units, sources=sources)
 
 
 def drop_texts(texts: Ledger, units: Collection[str]) -> Drop:
     """Return what ``texts`` drops so that splits, given by their keys in ``documents``, are read again."""
-    assert texts.table is not None
-    paths, rest = remove_units(texts, texts.table, units)
-    return Drop(paths=paths, keys={texts.key(unit) for unit in units}, add=rest)
+    return drop_rows(texts, units, keys={texts.key(unit) for unit in units})
 
 
-def remove_units(
-    ledger: Ledger, table: Table, units: Collection[str]
-) -> tuple[list[str], list[LedgerEntry]]:
-    """Return the data files of ``documents`` or ``texts`` with rows of units, and new files with the others.
+def drop_rows(
+    ledger: Ledger,
+    units: Collection[str],
+    *,
+    keys: Collection[str],
+    sources: Collection[str] = (),
+) -> Drop:
+    """Return what ``documents`` or ``texts`` drops of units, given by their keys in ``documents``.
 
-    ``table`` is that of the ledger, or a view of it. Raises TableError for a damaged file with other units.
+    The rows of other units in the same data files are written to new ones. ``keys`` are those of the units in
+    the table. Raises TableError if a file with rows to write is damaged.
     """
-    layout, paths, rest = SPECS[table.url.rpartition("/")[2]].layout, list[str](), []
+    assert ledger.table is not None
+    files = files_of_units(ledger.table, units)
+    paths = [file["path"] for file in files]
+    rest = rest_of_files(ledger, files, units)
+    return Drop(paths=paths, keys=keys, files=sources, rest=rest)
+
+
+def files_of_units(table: Table, units: Collection[str]) -> list[Mapping[str, Any]]:
+    """Return the data files of ``documents`` or ``texts`` with rows of some units."""
     partition = [f"partition.{name}" for name in table.partition_columns]
     columns = ("vector", "units", "rows", "min.source", "min.row", "max.row", *partition)
-    for file in table.files(*columns):
-        keys = {*unit_keys(file)}
-        if keys.isdisjoint(units):
-            continue
-        paths.append(file["path"])
-        if not keys.issubset(units):
-            rest.append(rewrite_without(ledger, file, units, layout))
-    return paths, rest
+    return [f for f in table.files(*columns) if not {*unit_keys(f)}.isdisjoint(units)]
+
+
+def rest_of_files(
+    ledger: Ledger, files: Iterable[Mapping[str, Any]], units: Collection[str]
+) -> list[DataFile]:
+    """Write the rows of data files that are not of some units to new files, and return these.
+
+    Raises TableError if a file with such rows is damaged.
+    """
+    layout = SPECS[ledger.url.rpartition("/")[2]].layout
+    return [
+        rest
+        for file in files
+        if not {*unit_keys(file)}.issubset(units)
+        for rest in rewrite_without(ledger, file, units, layout)
+    ]
 
 
 def drop_units(ledger: Ledger, keys: Collection[str]) -> Drop:

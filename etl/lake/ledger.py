@@ -270,7 +270,7 @@ class Ledger:
         # instead that the table has after this commit.
         if drop.is_undo and self.table is not None:
             kept = {f.path: f.vector for f in live_files(self.table) if f.path not in drop.paths}
-            kept |= {file.path: file.vector for entry in drop.add for file in entry.data_files}
+            kept |= {file.path: file.vector for file in drop.data_files}
             transactions["live_files"] = hash_files(kept.items())
         # 0 is not the fingerprint of any recipe, and the sum of no files.
         if drop.is_void:
@@ -283,9 +283,9 @@ class Ledger:
         if drop.first_arrival is not None:
             transactions["first_arrival"] = drop.first_arrival
         self._commit(
-            [file for entry in drop.add for file in entry.data_files],
+            drop.data_files,
             transactions,
-            describe(drop.add, generation),
+            describe([*drop.add, LedgerEntry("", drop.rest)], generation),
             remove=sorted(drop.paths),
             overwrite=drop.rebuild,
         )

@@ -43,9 +43,15 @@ class Drop:
     paths: Collection[str] = ()  # data files to remove
     keys: Collection[str] = ()  # units of work that must be done again
     files: Collection[str] = ()  # addresses of input files that are no longer known
-    add: Sequence[LedgerEntry] = ()  # data files with rows that stay
+    add: Sequence[LedgerEntry] = ()  # units of work that are done, with their data files
+    rest: Sequence[DataFile] = ()  # new files with the rows of ``paths`` that stay
     rebuild: tuple[pa.Schema, Layout] | None = None  # drop all rows: a new generation
     first_arrival: int | None = None  # of a rebuilt table: all earlier arrivals count as this one
     open_arrival: int = 1  # at least, of the units that are committed next
     is_void: bool = False  # whether the table belongs to no recipe any more, with all files removed
     is_undo: bool = False  # whether it undoes changes by other programs
+
+    @property
+    def data_files(self) -> list[DataFile]:
+        """The data files to add."""
+        return [*(file for entry in self.add for file in entry.data_files), *self.rest]

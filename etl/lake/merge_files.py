@@ -14,7 +14,7 @@ from etl.delta.live_rows import read_live_row_groups
 from etl.delta.logical_file import LogicalFile
 from etl.errors import TableError
 from etl.lake.ledger import Ledger
-from etl.lake.ledger_entry import LedgerEntry, Rewrite
+from etl.lake.ledger_entry import Rewrite
 from etl.lake.table_specs import ARCHIVED_TOKENS, TOKENS
 from etl.lake.unit_files import UnitRows, rows_of, to_tag, unit_parts
 from etl.parquet.data_file import DataFile, DataFileWriter
@@ -67,7 +67,7 @@ def rewrite_of(ledger: Ledger, group: FileGroup, data_files: Sequence[DataFile])
 
 def rewrite_without(
     ledger: Ledger, file: Mapping[str, Any], units: Collection[str], layout: Layout
-) -> LedgerEntry:
+) -> list[DataFile]:
     """Write the rows of a data file that are not of some units to a new file, given its entry.
 
     Raises TableError if the file is damaged.
@@ -79,7 +79,7 @@ def rewrite_without(
     partition = {name: file[f"partition.{name}"] for name in ledger.table.partition_columns}
     written = _write_files(ledger, tables, layout, key, partition)
     tag = to_tag(rows_of(part) for part in rest)
-    return LedgerEntry(key, [replace(each, units=tag) for each in written])
+    return [replace(each, units=tag) for each in written]
 
 
 def _tokens_layout(ledger: Ledger, path: str) -> Layout:

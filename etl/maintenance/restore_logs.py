@@ -15,7 +15,7 @@ from etl.audit.verify.log_checks import Logs
 from etl.compact_collections import PackedKeySet
 from etl.delta.log_damage import LogDamage, open_remains, remove_log, set_aside
 from etl.delta.table import Table
-from etl.lake.drop_units import remove_units
+from etl.lake.drop_units import drop_rows
 from etl.lake.finished_versions import forget_finished
 from etl.lake.jobs import Job
 from etl.lake.lake_epochs import all_ledgers, drop_all, start_lake_epoch
@@ -86,8 +86,7 @@ def _drop_without_texts(documents: Ledger, texts: Ledger) -> Drop:
     files = unit_files(documents.table, "partition.verdict")
     kept = {file["unit"] for file in files if file["partition.verdict"] == "kept"}
     lost = {key for key in kept if key not in held}
-    paths, rest = remove_units(documents, documents.table, lost)
-    return Drop(paths=paths, keys=lost, add=rest)
+    return drop_rows(documents, lost, keys=lost)
 
 
 def _is_made_from(name: str, origin: Ledger) -> bool:

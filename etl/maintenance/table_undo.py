@@ -1,6 +1,6 @@
 """What a repair undoes in one table, as seen without the changes of other programs."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -9,7 +9,6 @@ from typing import Any
 from etl.delta.added_files import is_stored, read_added_files
 from etl.delta.table import Table
 from etl.lake.ledger import Ledger, find_ledger
-from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.table_specs import SPECS
 from etl.parquet.data_file import DataFile
 
@@ -28,7 +27,6 @@ class TableUndo:
     table: Table
     units: set[str] = field(default_factory=set)
     remove: set[str] = field(default_factory=set)
-    rest: Sequence[LedgerEntry] = ()  # new files with the other rows of removed ones
     added: frozenset[str] = frozenset()
     removed: Mapping[str, DataFile] = field(default_factory=dict)
 

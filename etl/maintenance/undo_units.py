@@ -26,7 +26,7 @@ from etl.delta.live_rows import read_live_rows
 from etl.delta.table import Table
 from etl.errors import TableError
 from etl.lake import releases
-from etl.lake.drop_units import remove_units
+from etl.lake.drop_units import files_of_units, rest_of_files
 from etl.lake.input_locations import find_input
 from etl.lake.input_log import InputLog
 from etl.lake.jobs import Job
@@ -76,6 +76,11 @@ class Undo:
                 self._damaged.append(problem)
             else:
                 self.left.append(unrepaired(lake, problem))
+        self._held = {
+            f"{name}/{file['path']}": unit_keys(file)
+            for name in {problem.table for problem in self._damaged}
+            for file in self.tables[name].files()
+        }
         # A release needs the damaged file itself, which a repair does not restore.
         if self._damaged:
             self.left += [unrepaired(lake, p) for p in _in_releases(lake, self._damaged)]
@@ -146,7 +151,7 @@ class Undo:
             if why is None or f"{problem.table}/{problem.file}" in self._missing:
                 self.sources.update(units.values())
                 undo.units.update(units)
-        self._remove_units(undo)
+        undo.remove = {file["path"] for file in files_of_units(undo.table, undo.units)}
 
     def _why_gone(self, inputs: InputLog, source: str) -> str | None:
         """Return why an input file cannot be read again; None if it can."""
@@ -155,20 +160,14 @@ class Undo:
 
     def _units_in(self, problem: Problem) -> list[str]:
         """Return the keys of the units in a damaged file."""
-        files = self.tables[problem.table].files()
-        return next(unit_keys(file) for file in files if file["path"] == problem.file)
+        return self._held[f"{problem.table}/{problem.file}"]
 
     def _undo_texts(self, undo: TableUndo) -> None:
         """Undo the texts of undone splits, and damaged ones of splits that ``documents`` has not."""
         known = {file["unit"] for file in unit_files(self.tables["documents"].table)}
         damaged = (key for problem in self._problems("texts") for key in self._units_in(problem))
         undo.units |= {key for key in damaged if key not in known}
-        self._remove_units(undo)
-
-    def _remove_units(self, undo: TableUndo) -> None:
-        """Remove all files of the undone units, which are written again, and rewrite other rows in them."""
-        paths, rest = remove_units(undo.ledger, undo.table, undo.units)
-        undo.remove, undo.rest = {*paths}, rest
+        undo.remove = {file["path"] for file in files_of_units(undo.table, undo.units)}
 
     def _undo_duplicates(self, undo: TableUndo) -> None:
         damaged = {str(problem.file) for problem in self._problems("duplicates")}
@@ -198,7 +197,7 @@ class Undo:
         if SPECS[name].is_index:
             return drop_all(undo.ledger)
         is_documents = name == "documents"  # the keys of other tables are derived from its keys
-        rewritten = self._rewrite_duplicates() if name == "duplicates" else {}
+        rewritten = self._rewrite(name)
         restored: dict[str, list[DataFile]] = {}
         for file in (undo.removed[path] for path in undo.restored if path not in rewritten):
             first, *others = unit_keys({"path": file.path, "units": file.units})
@@ -209,7 +208,8 @@ class Undo:
         return Drop(
             paths=undo.dropped | (rewritten.keys() - undo.removed.keys()),
             keys=undo.units if is_documents else {undo.ledger.key(key) for key in undo.units},
-            add=[*starmap(LedgerEntry, restored.items()), *rewritten.values(), *undo.rest],
+            add=[*starmap(LedgerEntry, restored.items())],
+            rest=[file for files in rewritten.values() for file in files],
             is_undo=bool(undo.added or undo.removed),
         )
 
@@ -226,8 +226,17 @@ class Undo:
         )
         return job.record_on(table, change)
 
-    def _rewrite_duplicates(self) -> dict[str, LedgerEntry]:
-        """Rewrite sound data files of duplicates without the rows of undone units; return them by path."""
+    def _rewrite(self, name: str) -> dict[str, list[DataFile]]:
+        """Rewrite sound data files of a table without the rows of undone units; return the new by the old."""
+        undo = self.tables[name]
+        if name == "duplicates":
+            return self._rewrite_duplicates()
+        if name not in ("documents", "texts"):
+            return {}
+        files = files_of_units(undo.table, undo.units)
+        return {file["path"]: rest_of_files(undo.ledger, [file], undo.units) for file in files}
+
+    def _rewrite_duplicates(self) -> dict[str, list[DataFile]]:
         undo = self.tables["duplicates"]
         units = [unit for key, unit in self._units.items() if key in undo.units]
         undone = pa.array([unit.key for unit in units], pa.string())
@@ -243,7 +252,7 @@ class Undo:
                     undo.table.url, undo.table.schema, DUPLICATES.layout, name=key
                 )
                 writer.append(remaining)
-                rewritten[str(file["path"])] = LedgerEntry(key, writer.close())
+                rewritten[str(file["path"])] = writer.close()
         return rewritten
 
     def _negative_inputs(self) -> list[schemas.InputFile]:
