@@ -34,10 +34,12 @@ from etl.compute.compute_frames import compute_frame
 from etl.dedup import exact
 from etl.dedup.choose_keepers import choose_keepers
 from etl.dedup.dedup_pass import PassResult
+from etl.dedup.document_reader import DocumentReader
 from etl.dedup.key_lookup import StoredKeys
 from etl.dedup.numbered_files import FILES_PER_DUPLICATES_FILE, address, file_of, row_of
 from etl.dedup.pairs import PAIRS
 from etl.dedup.similarity import SIMILAR_PAIRS, bucket_of
+from etl.dedup.stored_file_list import StoredFileList
 
 COPIES = 11  # of each text
 PER_FILE = 20_000  # documents
@@ -100,7 +102,8 @@ def find(client: Client, texts: int) -> tuple[int, int]:
     partitions = frame_shuffles.partitions_for(COPIES * texts)
     hashes = frame_shuffles.shuffle_by_range(keys, "low", partitions)
     none = np.empty(0, np.int64)
-    pair = exact.PairEqual(StoredKeys((), none, none), none, schemas.WHOLE.index("exact"))
+    stored = StoredKeys(StoredFileList("", "", 0), DocumentReader(""), (), none, none, none)
+    pair = exact.PairEqual(stored, none, schemas.WHOLE.index("exact"))
     result = PassResult().join(hashes.map_partitions(pair, meta=PAIRS)).hold(client)
     left = result.leave_out(keys, parts, "document")
     similar = left.map_partitions(_similar_pairs, texts=texts, meta=SIMILAR_PAIRS)

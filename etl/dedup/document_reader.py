@@ -20,10 +20,15 @@ from etl.stages.dedup_base import DedupStage, duplicates_schema
 
 @dataclass(frozen=True)
 class DocumentReader:
-    """The lake whose tables deduplication reads and writes, and the stages that it runs for."""
+    """The lake whose tables deduplication reads and writes, and the stages that it runs for.
+
+    ``struck`` are the lakes, this one or others, of whose ``texts`` rows may be struck: keys in their tables
+    ``keys`` may be of documents that are gone.
+    """
 
     lake: str  # its URL
     stages: tuple[DedupStage, ...] = ()
+    struck: frozenset[str] = frozenset()
 
     @property
     def duplicates(self) -> str:
@@ -53,6 +58,10 @@ class DocumentReader:
         """Return some columns of all rows of a file."""
         url = self.table_of(file)
         return pa.concat_tables(read_live_rows(url, part, columns) for part in file.files)
+
+    def is_struck(self, file: NumberedFile) -> bool:
+        """Return whether rows of a file may be struck."""
+        return (file.lake or self.lake) in self.struck
 
     def listed_rows(self, file: NumberedFile, kinds: Sequence[str]) -> NDArray[np.int64]:
         """Return the rows of a file that are listed in ``duplicates`` with one of the kinds."""

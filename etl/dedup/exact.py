@@ -44,7 +44,7 @@ def pair_equal(inputs: PassInput, earlier: PassResult, *, kind: str) -> dd.DataF
     Documents that earlier passes drop are left out.
     """
     task = "exact" if kind == "exact" else "minhash"
-    stored = StoredKeys.of(inputs.keys, inputs.files, "exact")
+    stored = StoredKeys.of(inputs.keys, inputs.files, "exact", inputs.reader)
     numbers, rows = inputs.files.chosen(lambda f: "exact" in f.kinds and "exact" not in f.keyed)
     file_parts = task_batches(numbers, rows)
     hashes = inputs.files.frame(

@@ -14,8 +14,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from etl import schemas
+from etl.dedup.document_reader import DocumentReader
 from etl.dedup.integer_ranges import concatenate_ranges
-from etl.dedup.numbered_files import NumberedFile, address
+from etl.dedup.numbered_files import address, file_of, row_of
+from etl.dedup.stored_file_list import StoredFileList
 from etl.delta.live_rows import live_rows
 from etl.kernels.hashing.minhash_signatures import band_keys
 from etl.kernels.hashing.sorted_sets import between, distinct
@@ -36,24 +38,34 @@ SHORT_CHECK: Final = 1
 
 @dataclass(frozen=True, eq=False)
 class StoredKeys:
-    """Stored keys of one kind, and the units of work that they belong to."""
+    """Stored keys of one kind, and the units of work that they belong to.
 
+    A key whose document has no live row in ``texts`` counts as struck, so it does not matter which of the two
+    tables a change reaches first. Only lakes with struck rows pay for that: of the units that a look-up
+    finds, the rows are read.
+    """
+
+    units: StoredFileList
+    reader: DocumentReader
     files: tuple[KeyFile, ...]
     ids: NDArray[np.int64]  # (n,) the first 63 bits of the units' keys, ascending
     numbers: NDArray[np.int64]  # (n,) of the same units
+    struck: NDArray[np.int64]  # (m,) numbers of units of which rows may be struck, ascending
 
     @classmethod
-    def of(cls, stored: Iterable[KeyFile], files: Iterable[NumberedFile], kind: Kind) -> Self:
-        """Return the stored keys of a kind for the ``files`` that are marked as keyed for it."""
+    def of(
+        cls, stored: Iterable[KeyFile], units: StoredFileList, kind: Kind, reader: DocumentReader
+    ) -> Self:
+        """Return the stored keys of a kind for the ``units`` that are marked as keyed for it."""
         keyed = (
-            (int63(file.unit), file.number)
-            for file in files
+            (int63(file.unit), file.number, reader.is_struck(file))
+            for file in units
             if kind in file.kinds and kind in file.keyed
         )
-        pairs = np.fromiter(chain.from_iterable(keyed), np.int64).reshape(-1, 2)
-        ids, numbers = pairs[np.argsort(pairs[:, 0])].T
+        fields = np.fromiter(chain.from_iterable(keyed), np.int64).reshape(-1, 3)
+        ids, numbers, is_struck = fields[np.argsort(fields[:, 0])].T
         of_kind = tuple(file for file in stored if file.kind == kind) if len(ids) else ()
-        return cls(of_kind, ids, numbers)
+        return cls(units, reader, of_kind, ids, numbers, np.sort(numbers[is_struck > 0]))
 
     @property
     def rows(self) -> int:
@@ -63,8 +75,8 @@ class StoredKeys:
     def matching(self, keys: NDArray[np.int64]) -> pd.DataFrame:
         """Return the stored keys that are among ``keys``.
 
-        The columns are ``key``, ``check`` and ``address``, all int64. Keys of unknown or removed units are
-        left out.
+        The columns are ``key``, ``check`` and ``address``, all int64. Keys of unknown or removed units and
+        of documents without a live row are left out.
         """
         wanted = distinct(keys)
         files = [file for file in self.files if len(between(wanted, file.low, file.high))]
@@ -78,14 +90,19 @@ class StoredKeys:
         # unknown.
         indices = np.minimum(np.searchsorted(self.ids, ids), max(len(self.ids) - 1, 0))
         is_known = self.ids[indices] == ids if len(self.ids) else np.zeros(len(ids), np.bool_)
-        numbers = self.numbers[indices[is_known]]
-        return pd.DataFrame(
-            {
-                "key": key[is_known],
-                "check": check[is_known],
-                "address": address(numbers, rows[is_known]),
-            }
-        )
+        documents = address(self.numbers[indices[is_known]], rows[is_known])
+        columns = {"key": key[is_known], "check": check[is_known], "address": documents}
+        return pd.DataFrame(columns)[self._are_live(documents)]
+
+    def _are_live(self, documents: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return whether each document has a live row in ``texts``."""
+        are_live, numbers = np.ones(len(documents), np.bool_), file_of(documents)
+        found = np.intersect1d(numbers, self.struck)
+        for file in self.units.take(found) if len(found) else ():
+            indices = np.flatnonzero(numbers == file.number)
+            live = np.asarray(self.reader.read_all(file, ["row"])["row"].combine_chunks())
+            are_live[indices] = np.isin(row_of(documents[indices]), live)
+        return are_live
 
 
 def _read_matching(file: KeyFile, wanted: NDArray[np.int64]) -> pa.Table:

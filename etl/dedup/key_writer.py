@@ -135,7 +135,7 @@ def write_keys(
             meta=_KEYS,
             label="keys.read",
         )
-        stored_units = StoredKeys.of(stored, numbered, "cut")
+        stored_units = StoredKeys.of(stored, numbered, "cut", reader)
         partitions = partitions_for(source.per_document * int(rows.sum()), stored_units.rows)
         units = numbered.fields(numbers, ["unit"])["unit"]
         ids = np.fromiter(map(int63, units), np.int64, len(numbers))

@@ -85,7 +85,7 @@ def _similar_pairs(inputs: PassInput, stage: DedupMinhash, earlier: PassResult) 
 
     Documents that earlier passes drop are left out.
     """
-    stored = StoredKeys.of(inputs.keys, inputs.files, "near")
+    stored = StoredKeys.of(inputs.keys, inputs.files, "near", inputs.reader)
     numbers, rows = inputs.files.chosen(lambda f: "near" in f.kinds and "near" not in f.keyed)
     partitions = partitions_for(int(rows.sum()) * stage.bands, stored.rows)
     file_parts = task_batches(numbers, rows * stage.bands)

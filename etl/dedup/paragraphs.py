@@ -110,7 +110,7 @@ def _shared_units(inputs: PassInput, earlier: PassResult) -> dd.DataFrame:
     Documents that earlier passes drop are left out.
     """
     client, files, reader = inputs.client, inputs.files, inputs.reader
-    stored = StoredKeys.of(inputs.keys, files, "cut")
+    stored = StoredKeys.of(inputs.keys, files, "cut", reader)
     numbers, rows = files.chosen(lambda f: "cut" in f.kinds and "cut" not in f.keyed)
     file_parts = task_batches(numbers, rows * _UNITS_PER_ROW)
     counts = files.frame(

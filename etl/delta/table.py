@@ -221,10 +221,15 @@ class Table:
         """
         protocol.check_writable(self.url, self._protocol, self._metadata, removes=removes)
 
+    @property
+    def may_have_struck_rows(self) -> bool:
+        """Whether rows of the table were ever struck: data files may have deletion vectors."""
+        return protocol.permits_vectors(self._protocol)
+
     def vectors(self, paths: Iterable[str]) -> dict[str, str | None]:
         """Return the deletion vectors of data files by path, as in ``data_files``."""
         vectors: dict[str, str | None] = dict.fromkeys(paths)
-        if vectors and protocol.permits_vectors(self._protocol):
+        if vectors and self.may_have_struck_rows:
             vectors |= {p: f.vector for p, f in self._snapshot.files_at(vectors).items()}
         return vectors
 

@@ -99,4 +99,7 @@ def _deduplicate(run: RunContext) -> None:
 
 
 def _reader(run: RunContext) -> DocumentReader:
-    return DocumentReader(storage.normalize(str(run.recipe.lake)), run.recipe.dedup_stages)
+    lake = storage.normalize(str(run.recipe.lake))
+    texts = {lake: run.ledgers["texts"].table} | {each.url: each.texts for each in run.plan.others}
+    struck = (url for url, table in texts.items() if table and table.may_have_struck_rows)
+    return DocumentReader(lake, run.recipe.dedup_stages, frozenset(struck))

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import dask.dataframe as dd
 import numpy as np
@@ -21,15 +21,17 @@ from etl.audit.verify.verify import verify
 from etl.compute import frame_shuffles
 from etl.compute.cluster import Cluster
 from etl.dedup import key_writer
+from etl.dedup.document_reader import DocumentReader
 from etl.dedup.key_lookup import StoredKeys
 from etl.dedup.numbered_files import NumberedFile, address
+from etl.dedup.stored_file_list import StoredFileList
 from etl.delta.table import Table
 from etl.job.plan import make_plan
 from etl.job.run import run
 from etl.lake import keys_table as keys_table_module
 from etl.lake.commit_info import fields_of
 from etl.lake.input_log import int63
-from etl.lake.keys_table import KeyFile
+from etl.lake.keys_table import KeyFile, Kind
 from etl.lake.table_specs import KEYS
 from etl.parquet import data_file
 from etl.recipe.recipe import Recipe
@@ -59,6 +61,12 @@ stored = st.lists(
 )
 
 
+def _stored_keys(
+    stored: Sequence[KeyFile], files: Sequence[NumberedFile], kind: Kind
+) -> StoredKeys:
+    return StoredKeys.of(stored, cast(StoredFileList, files), kind, DocumentReader(""))
+
+
 def key_files(url: str, keys: Sequence[Key], *, kind: int = 0, ranges: int = 1) -> list[KeyFile]:
     """Write keys as one run does, and return the data files of the table."""
     names = ["key", "check", "unit", "row"]
@@ -67,7 +75,7 @@ def key_files(url: str, keys: Sequence[Key], *, kind: int = 0, ranges: int = 1) 
     frame["document"] = address(numbers, frame["row"].to_numpy())
     if ranges > 1:
         frame["range"] = frame["key"] // (2**64 // ranges)
-    none = StoredKeys.of((), (), "cut")
+    none = _stored_keys((), (), "cut")
     write = key_writer._Write(url, "f" * 32, np.arange(len(ids)), ids, none)
     (text,) = write(frame)["result"]
     table = Table.create(url, key_writer.schemas.KEYS, KEYS.layout)
@@ -94,7 +102,7 @@ def test_matching_keys_are_those_of_a_naive_search(
         for keys in runs:
             rows_of_run = [(key, check, ids[file], row) for key, check, file, row in keys]
             stored_files = key_files(url, rows_of_run, ranges=ranges)
-    old = StoredKeys.of(stored_files, files, "exact")
+    old = _stored_keys(stored_files, files, "exact")
     matching = old.matching(np.array(wanted, np.int64))
     naive = [
         (key, check, int(address(np.int64(7 - file), np.int64(row))))
@@ -111,9 +119,9 @@ def test_keys_of_the_other_kind_do_not_match(place: UPath) -> None:
     keys = [(1, 0, int63(_UNITS[0]), 0)]
     files = [NumberedFile(0, "", _UNITS[0], (), 1, True, True, (), keyed=("exact", "near"))]
     stored_files = [file for kind in (0, 1) for file in key_files(url, keys, kind=kind)]
-    assert len(StoredKeys.of(stored_files, files, "near").matching(np.array([1]))) == 1
+    assert len(_stored_keys(stored_files, files, "near").matching(np.array([1]))) == 1
     files = [NumberedFile(0, "", _UNITS[0], (), 1, True, True, (), keyed=("exact",))]
-    assert len(StoredKeys.of(stored_files, files, "near").matching(np.array([1]))) == 0
+    assert len(_stored_keys(stored_files, files, "near").matching(np.array([1]))) == 0
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 3])

@@ -81,7 +81,7 @@ class NaivePasses:
         return frame[~frame[column].isin(self._pairs["document"])]
 
     def _stored(self, kind: Kind) -> StoredKeys:
-        return StoredKeys.of(self._keys, self._numbered, kind)
+        return StoredKeys.of(self._keys, self._files, kind, self._reader)
 
     def _exact(self, kind: str) -> None:
         hashes = self._read("exact", exact._read_hashes, "document")

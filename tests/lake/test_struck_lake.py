@@ -1,6 +1,6 @@
 """Rows of a lake are struck: every reader leaves them out, or names them."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import polars as pl
@@ -272,3 +272,69 @@ def test_struck_texts_are_not_tokenized(made: Recipe, place: UPath, names: list[
     gone = choose(recipe)
     strike(recipe, gone, names)
     assert tokenized(recipe) == addresses(without(rows(made.lake, "tokens"), gone))
+
+
+STAGES: dict[str, object] = {
+    "exact": "dedup_exact",
+    "near": {"dedup_minhash": {"min_similarity": 0.7}},
+    "cut": {"dedup_paragraphs": {"min_rest_chars": 20}},
+}
+
+
+def write_texts(file: UPath, texts: Sequence[str]) -> None:
+    write_jsonl(file, [{"body": text, "doc_id": None, "link": None} for text in texts])
+
+
+def listed(recipe: Recipe) -> list[tuple[Any, ...]]:
+    """Return the rows of ``duplicates``: row, row of the keeper, and which paragraphs are cut."""
+    return [
+        (row["row"], row["keeper_row"], *([row["cut"]] if "cut" in row else []))
+        for row in rows(recipe.lake, "duplicates")
+    ]
+
+
+@pytest.mark.parametrize("names", [["texts"], ["texts", "keys"], ["keys", "texts"]], ids="-".join)
+@pytest.mark.parametrize("kind", STAGES)
+def test_a_struck_document_keeps_nothing(
+    client: Client, place: UPath, kind: str, names: list[str]
+) -> None:
+    """Whether its keys are struck or not yet, its copies are new; copies of others are not."""
+    crawl = place / "crawl"
+    write_texts(crawl / "old.jsonl", [prose(number) for number in range(4)])
+    source = {"path": str(crawl), "columns": {"text": "body"}}
+    recipe = Recipe(name="r", source=source, lake=str(place / "lake"), stages=[STAGES[kind]])
+    run(recipe, cluster=client)
+    strike(recipe, {(source, 1) for source, _ in addresses(rows(recipe.lake, "texts"))}, names)
+
+    def similar(number: int, own: int) -> str:
+        more = {"exact": "", "near": " more", "cut": f"\n\n{prose(own)}"}
+        return prose(number) + more[kind]
+
+    write_texts(crawl / "new.jsonl", [similar(1, 10), similar(2, 11)])
+    assert run(recipe, cluster=client).ok
+    assert listed(recipe) == [(1, 2, [0]) if kind == "cut" else (1, 2)]
+    write_texts(crawl / "newer.jsonl", [similar(1, 12)])
+    assert run(recipe, cluster=client).ok
+    assert (0, 0) in [row[:2] for row in listed(recipe)], "the copy that was new is a keeper"
+
+
+@pytest.mark.parametrize("kind", ["exact", "near"])
+def test_a_struck_document_of_another_lake_keeps_nothing(
+    client: Client, place: UPath, kind: str
+) -> None:
+    against = {
+        "dedup_exact" if kind == "exact" else "dedup_minhash": {"against": str(place / "old")}
+    }
+
+    def recipe_of(lake: str, texts: list[str], stage: object) -> Recipe:
+        write_texts(place / f"{lake}-in" / "a.jsonl", texts)
+        source = {"path": str(place / f"{lake}-in"), "columns": {"text": "body"}}
+        return Recipe(name="r", source=source, lake=str(place / lake), stages=[stage])
+
+    old = recipe_of("old", [*map(prose, range(4))], STAGES[kind])
+    more = "" if kind == "exact" else " more"
+    run(old, cluster=client)
+    strike(old, {(source, 1) for source, _ in addresses(rows(old.lake, "texts"))}, ["texts"])
+    new = recipe_of("new", [prose(number) + more for number in (1, 2)], against)
+    assert run(new, cluster=client).ok
+    assert listed(new) == [(1, 2)]
