@@ -18,6 +18,12 @@ from tests.helpers.paths import opened
 Address = tuple[int, int]
 
 
+@pytest.fixture(scope="module")
+def client(process_client: Client) -> Client:
+    """Send the tasks to other processes; the other tests of this folder use one in this process."""
+    return process_client
+
+
 def naive(files: list[list[int]], earlier: list[bool]) -> dict[Address, Address]:
     """Map each duplicate to its keeper: rows that arrived earlier come first, then rows by address."""
     order = sorted(range(len(files)), key=lambda number: (not earlier[number], number))
