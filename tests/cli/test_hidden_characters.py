@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from distributed import Client
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from typer.main import get_command
 from upath import UPath
@@ -63,6 +63,7 @@ def test_all_hidden_characters_are_escaped() -> None:
     assert len([c for c in others if unicodedata.category(c) != "Cn"]) < 20  # fillers without width
 
 
+@example("\udcff")
 @given(ANY)
 def test_json_keeps_its_meaning(text: str) -> None:
     for written in (json.dumps({text: text}, ensure_ascii=False), json_text({text: text})):
