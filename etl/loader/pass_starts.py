@@ -34,14 +34,14 @@ from etl.loader.steps import RECORD, Steps
 
 # Of the page. Position: the epoch, the first sample of the newest pass or of the next one, the sample after
 # the batch that this process returned last, and whether a pass may begin where nothing is left of the epoch.
-_OWNER, _EPOCH, _FIRST, _CONSUMED, _IS_SET, *_REST = range(22)
+_OWNER, _EPOCH, _FIRST, _CONSUMED, _IS_SET, *_REST = range(23)
 # The newest pass: its number, its readers, whether they run ahead, whether it followed a state at the end of
 # an epoch, its steps, and what states record of these.
 _PASS, _READERS, _RUNS_AHEAD, _MAY_BE_DISCARDED, *_REST = _REST
 _STEPS = slice(_REST[0], _REST[0] + 5)  # as in ``_steps_as_numbers``
 _RECORD = slice(_REST[5], _REST[5] + len(RECORD))
-# The loader that has begun a pass last, and whether it was refused.
-_LOADER, _LOADER_PASS, _IS_REFUSED, _HEADER = _REST[9:]
+# The loader that has begun a pass last, whether it was refused, and how often the plan was changed.
+_LOADER, _LOADER_PASS, _IS_REFUSED, _CHANGES, _HEADER = _REST[9:]
 _ENDED, _RESUMED, _STEPS_DONE, _PER_WORKER = range(4)
 _SIZE = 512  # 4 kB
 _MAX_WORKERS = (_SIZE - _HEADER) // _PER_WORKER
@@ -177,6 +177,16 @@ class Passes:
         values[_FIRST] = values[_CONSUMED] = consumed
         values[_READERS] = 0
         values[_RECORD] = [loader[name] if loader else 0 for name in RECORD]
+
+    @property
+    def changes(self) -> int:
+        """How often the plan of the samples was changed in this process, or in the one of its loader."""
+        return int(self._values[_CHANGES])
+
+    def count_change(self) -> int:
+        """Count a change of the plan, which workers that have started do not know; return the number."""
+        self._values[_CHANGES] += 1
+        return self.changes
 
     def keep_epoch(self) -> None:
         """Let the next pass read the rest of this epoch, even if nothing is left of it."""

@@ -60,7 +60,7 @@ class ShardedDataset(IterableDataset[Batch]):
         self.where = where
         """The location that errors name: the URL of the table, or the names of the sources."""
         self.identity = identity
-        """``plan``, the fingerprint of the order, and the values that it covers."""
+        """What states have besides the position: the values that decide the order."""
         self.epochs = epochs
         """The samples of each epoch."""
         self.place = Place(shard)
@@ -98,6 +98,11 @@ class ShardedDataset(IterableDataset[Batch]):
     def num_samples(self) -> int:
         """The number of samples of an epoch, over all ranks."""
         return self.epochs.of(self.epoch).num_samples
+
+    @property
+    def samples_taken(self) -> int:
+        """The samples of all epochs and ranks before the next one."""
+        return self.epochs.of(self.epoch).first_sample + self._position.consumed
 
     @property
     def seq_len(self) -> int:
