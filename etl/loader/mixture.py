@@ -10,7 +10,7 @@ from torch.utils.data import get_worker_info
 
 from etl.errors import LoaderError
 from etl.loader.batches.document_boundaries import Format
-from etl.loader.change import NO_CHANGE, Change, Weights
+from etl.loader.check_mixture import check_compatible, check_weights
 from etl.loader.dataset import TokenDataset
 from etl.loader.find_documents import DocumentSpan
 from etl.loader.mixture_reader import MixtureLocator, MixtureReader
@@ -18,17 +18,14 @@ from etl.loader.one_pass import Reader
 from etl.loader.order.mixture_order import BLOCK
 from etl.loader.order.mixture_stages import MixtureStages, WindowsOf
 from etl.loader.order.schedule import Schedule
-from etl.loader.ranks import Shard
+from etl.loader.plan_change import NO_CHANGE, PlanChange, Weights
 from etl.loader.sharded_dataset import ShardedDataset
 from etl.loader.state import OtherOrderError, State, find_state, whole_number
 from etl.loader.steps import Steps
 from etl.loader.views.view import check_column_name
-from etl.schemas import TokenizerRecord
 
 _DEFAULTS = {"version": None, "view": None, "lanes": None, "block_tokens": None, "run_tokens": None}
-"""The settings of a source that is added to a mixture, where they are not those of the first source."""
-
-_ROUNDING = 1 - 1e-9  # a weight of exactly 1/4,096 may be rounded
+"""The settings of a source that is added to a mixture, where they differ from the first source."""
 
 
 class TokenMixture(ShardedDataset):
@@ -41,7 +38,7 @@ class TokenMixture(ShardedDataset):
     from each source, under ``sources``.
 
     Weights may change with the sample number, which continues over epochs:
-    ``weights=Schedule([(0, {"web": 1.0, "code": 0.0}), (1_000_000, {"web": 0.5, "code": 0.5})])``. They
+    ``weights=Schedule([(0, {"web": 1.0, "code": 0.0}), (1_000_000, {"web": 0.5, "code": 0.5})])``. Weights
     may also be set while training, with ``set_weights``, or changed with a saved state, with ``from_state``.
 
     If all datasets have the same Schedule of ``seq_len``, it counts the samples of the mixture: with
@@ -65,8 +62,8 @@ class TokenMixture(ShardedDataset):
         num_samples: int | None = None,
     ) -> None:
         phases = weights if isinstance(weights, Schedule) else Schedule([(0, weights)])
-        _check_weights(datasets, phases)
-        _check_compatible(datasets)
+        check_weights(datasets, phases)
+        check_compatible(datasets)
         self.names = list(datasets)
         self.datasets = list(datasets.values())
         self.format = self.datasets[0].format
@@ -111,7 +108,7 @@ class TokenMixture(ShardedDataset):
         lakes: Mapping[str, Any],
         state: Mapping[str, Any],
         *,
-        change: Change = NO_CHANGE,
+        change: PlanChange = NO_CHANGE,
         **options: Any,
     ) -> Self:
         """Open the mixture of a saved state, and resume there, with some changes from there on.
@@ -187,14 +184,14 @@ class TokenMixture(ShardedDataset):
             (start, dict(zip(self.names, row, strict=True))) for start, row in self._stages.shares
         ]
         datasets = dict(zip(self.names, self.datasets, strict=True))
-        _check_weights(datasets, Schedule[Weights](every).then(at, weights))
+        check_weights(datasets, Schedule[Weights](every).then(at, weights))
         with self._position.changing(at):
             if at < self._stages.seq_lens.starts[-1]:
                 raise LoaderError(
                     f"the length of the windows changes at sample {self._stages.seq_lens.starts[-1]:,}, "
                     f"so that the weights cannot be set for sample {at:,}",
                     where=self.where,
-                    hint="set them for later samples, or use from_state(..., change=Change(weights=...))",
+                    hint="set them for later samples, or use from_state(..., change=PlanChange(weights=...))",
                 )
             self._stages = self._stages.with_weights(self._row(weights), at=at)
             self.epochs, self.identity = self._stages, {**self.identity, "weights": self._weights()}
@@ -223,6 +220,11 @@ class TokenMixture(ShardedDataset):
     def cached_folders(self) -> Sequence[Path]:
         """Return the local folders that the views of the datasets read."""
         return [folder for dataset in self.datasets for folder in dataset.cached_folders()]
+
+    @property
+    def samples_taken(self) -> int:
+        """The samples of all epochs and ranks before the next one."""
+        return self.epochs.of(self.epoch).first_sample + self._position.consumed
 
     @property
     def proportions(self) -> dict[str, float]:
@@ -280,59 +282,3 @@ class TokenMixture(ShardedDataset):
         """Return what finds the documents of many samples of an epoch faster than ``locate``."""
         reader = MixtureReader(self.sources, lambda: self._stages, epoch, self.format)
         return MixtureLocator(self.names, reader)
-
-
-def _check_weights(datasets: Mapping[str, TokenDataset], phases: Schedule[Weights]) -> None:
-    """Raise LoaderError unless each dataset has a weight, and none is too small."""
-    if not datasets:
-        raise LoaderError("a mixture needs at least one dataset")
-    for weights in phases.values:
-        if datasets.keys() != weights.keys():
-            raise LoaderError(
-                f"weights are given for {', '.join(weights)}, but the datasets are {', '.join(datasets)}",
-                hint="give one weight for each dataset",
-            )
-        total = sum(weights.values())
-        for name, weight in weights.items():
-            is_later = weight == 0 < total and any(value.get(name) for value in phases.values)
-            if not (0 < weight < float("inf") or is_later):
-                raise LoaderError(f"the weight of {name} must be positive and finite, not {weight}")
-            if not is_later and weight * BLOCK < total * _ROUNDING:
-                raise LoaderError(
-                    f"the weight of {name} is {weight / total:.3g} of the total, less than 1/{BLOCK:,}, "
-                    "the smallest share of a mixture",
-                    hint=f"raise it to {total / BLOCK:.3g}, or leave {name} out",
-                )
-
-
-def _check_compatible(datasets: Mapping[str, TokenDataset]) -> None:
-    """Raise LoaderError unless all datasets have the same kind of batches."""
-
-    def settings(dataset: TokenDataset) -> tuple[object, Shard, Format, Sequence[str], bool]:
-        columns, shard = list(dataset.columns), dataset.place.shard
-        return dataset.identity["seq_len"], shard, dataset.format, columns, dataset.repeat
-
-    first_name, first = next(iter(datasets.items()))
-    for name, dataset in datasets.items():
-        if settings(dataset) != settings(first):
-            raise LoaderError(
-                "the datasets differ in (seq_len, shard, format, columns, repeat): "
-                f"{name} has {settings(dataset)}, {first_name} has {settings(first)}",
-                hint="open all datasets with the same values",
-            )
-    _check_tokenizers(datasets)
-
-
-def _check_tokenizers(datasets: Mapping[str, TokenDataset]) -> None:
-    """Raise LoaderError if the lineages of two tables name different tokenizers."""
-    first: tuple[str, TokenizerRecord] | None = None
-    for name, dataset in datasets.items():
-        for record in dataset.tokenizers():
-            first = first or (name, record)
-            if record.sha256 != first[1].sha256:
-                raise LoaderError(
-                    f"the tables have different tokenizers: {first[0]} has {first[1].name} (sha256 "
-                    f"{first[1].sha256}), {name} has {record.name} (sha256 {record.sha256})",
-                    where=dataset.where,
-                    hint="mix only tables whose token ids mean the same: tokenize one of them again",
-                )

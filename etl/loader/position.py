@@ -129,7 +129,7 @@ class Position:
                 "the workers of a DataLoader read ahead, so that the plan cannot change now",
                 where=self._where,
                 hint="iterate dataset.batches(batch_size, prefetch=...) without workers, or change the plan "
-                "with a saved state: from_state(..., change=Change(...))",
+                "with a saved state: from_state(..., change=PlanChange(...))",
             )
         with nullcontext() if self._pass is None else self._pass.lock:
             reached = self.consumed if self._pass is None else self._pass.reached
@@ -142,7 +142,8 @@ class Position:
                     hint="name a later sample, the same on all ranks: more than prefetch steps ahead",
                 )
             yield
-        self._changes = self._passes.count_change()
+        self._passes.count_change()
+        self._changes = self._passes.changes
 
     def replan(self, identity: State, epochs: Epochs) -> None:
         """Replace the plan, while it is ``changing``."""

@@ -100,11 +100,6 @@ class ShardedDataset(IterableDataset[Batch]):
         return self.epochs.of(self.epoch).num_samples
 
     @property
-    def samples_taken(self) -> int:
-        """The samples of all epochs and ranks before the next one."""
-        return self.epochs.of(self.epoch).first_sample + self._position.consumed
-
-    @property
     def seq_len(self) -> int:
         """The number of tokens of a window, in this pass if it changes."""
         return self.epochs.of(self.epoch).seq_len

@@ -92,7 +92,7 @@ def check_state(state: State, own: State, *, where: str) -> None:
     raise OtherOrderError(
         f"the state belongs to another order of samples ({'; '.join(changed) or 'another table'})",
         where=where,
-        hint=f"open the dataset with {saved}, or change it with from_state(..., change=Change(...))",
+        hint=f"open the dataset with {saved}, or change it with from_state(..., change=PlanChange(...))",
     )
 
 

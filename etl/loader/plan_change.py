@@ -1,4 +1,4 @@
-"""`Change`: what a training does differently from a saved state on."""
+"""`PlanChange`: what a training does differently from a saved state on."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ Weights = Mapping[str, float]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change:
+class PlanChange:
     """What changes where a state is resumed. The samples before stay what they were.
 
     - ``weights``: the weights of a mixture from there on. Sources that are left out are removed, and
       sources that the state does not have are added. A Schedule counts all samples of the training; its
       phases before the state do not count.
 
-    >>> Change(weights={"web": 0.5, "code": 0.5}).weights["web"]
+    >>> PlanChange(weights={"web": 0.5, "code": 0.5}).weights["web"]
     0.5
     """
 
@@ -42,10 +42,10 @@ class Change:
             )
 
     def weights_from(self, at: int, past: Schedule[Weights]) -> Schedule[Weights]:
-        """Return the weights of the past up to a sample, and those of the change from there on."""
+        """Return the past weights up to a sample, and the weights of the change from there on."""
         before = [(start, value) for start, value in past if start < at]
         later = [(start + at, value) for start, value in self.schedule.between(at, None)]
         return Schedule([*before, *later])
 
 
-NO_CHANGE = Change()
+NO_CHANGE = PlanChange()
