@@ -13,8 +13,9 @@ the windows of a table (``table_windows.py``) or of several (``mixture_reader.py
 among ranks (``place.py``, ``ranks.py``, and ``prepared_loaders.py`` for accelerate), and the position in the
 epochs (``position.py``). A position begins passes, which are divided into steps (``one_pass.py``,
 ``steps.py``) and agreed with DataLoader workers (``pass_starts.py``), and is saved as a state (``state.py``).
-``evaluation.py`` reads each window once, on any number of ranks.
-``open_once.py`` opens a dataset on rank 0 for all, and ``version_lease.py`` keeps vacuums from its files.
+``plan_change.py`` says what a training does differently from a state on. ``evaluation.py`` reads each window
+once, on any number of ranks. ``open_once.py`` opens a dataset on rank 0 for all, and ``version_lease.py``
+keeps vacuums from its files.
 ``check_table.py`` compares a table with the model, ``find_documents.py`` returns the documents behind a
 sample, ``replay.py`` returns a batch with its documents and their text, and ``measure_evenness.py`` measures
 how evenly batches mix the input files. ``loss_log.py`` writes the losses of documents while training.
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from etl.loader.order.evenness import Evenness
     from etl.loader.order.schedule import Schedule
     from etl.loader.order.shuffle_settings import Shuffle
+    from etl.loader.plan_change import PlanChange
     from etl.loader.ranks import Shard
     from etl.loader.sharded_dataset import Batches
     from etl.loader.views.view import Prefix, Split, View
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
 # Names are imported on first use: the modules that need no torch stay without it.
 _MODULES = {
     "Batches": "etl.loader.sharded_dataset",
+    "PlanChange": "etl.loader.plan_change",
     "DocumentSpan": "etl.loader.find_documents",
     "Evaluation": "etl.loader.evaluation",
     "Evenness": "etl.loader.order.evenness",
@@ -73,6 +76,7 @@ __all__ = [
     "Expect",
     "Format",
     "LossLog",
+    "PlanChange",
     "Prefix",
     "Remote",
     "Schedule",

@@ -120,8 +120,7 @@ class TokenDataset(ShardedDataset):
         )
         self.windows = TableWindows(index=index, view=opened, epochs=epochs, format=format)
         """The windows in the order of their epochs."""
-        identity = {
-            "plan": epochs.fingerprint(index.digest()),
+        identity: dict[str, Any] = {
             "version": index.version,
             "seq_len": [*map(list, seq_len)] if isinstance(seq_len, Schedule) else seq_len,
             "seed": seed,
@@ -158,10 +157,10 @@ class TokenDataset(ShardedDataset):
     def from_saved_settings(cls, lake: str, state: Mapping[str, Any], **options: Any) -> Self:
         """Open the dataset of a saved state at its first sample; ``options`` as for a new dataset."""
         shuffle = None
-        if state.get("lanes"):
+        if state["lanes"] != 0:
             names = ("lanes", "block_tokens", "run_tokens")
             shuffle = Shuffle(**{name: state[name] for name in names})
-        view = View.from_json(state["view"]) if "view" in state else None
+        view = View.from_json(state["view"]) if state.get("view") else None
         options = {"format": Format(**state["tensors"]), "view": view, **options}
         seq_len = state["seq_len"]
         if isinstance(seq_len, list):

@@ -1,7 +1,5 @@
 """`TokenMixture`: several token tables as one dataset, in given proportions."""
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -12,22 +10,22 @@ from torch.utils.data import get_worker_info
 
 from etl.errors import LoaderError
 from etl.loader.batches.document_boundaries import Format
+from etl.loader.check_mixture import check_compatible, check_weights
 from etl.loader.dataset import TokenDataset
 from etl.loader.find_documents import DocumentSpan
 from etl.loader.mixture_reader import MixtureLocator, MixtureReader
 from etl.loader.one_pass import Reader
-from etl.loader.order.mixture_order import BLOCK, compute_shares
+from etl.loader.order.mixture_order import BLOCK
 from etl.loader.order.mixture_stages import MixtureStages, WindowsOf
 from etl.loader.order.schedule import Schedule
-from etl.loader.ranks import Shard
+from etl.loader.plan_change import NO_CHANGE, PlanChange, Weights
 from etl.loader.sharded_dataset import ShardedDataset
-from etl.loader.state import State, find_state
+from etl.loader.state import OtherOrderError, State, find_state, whole_number
 from etl.loader.steps import Steps
 from etl.loader.views.view import check_column_name
-from etl.schemas import TokenizerRecord
 
-_FORMAT = 2  # increase it when the order changes: older states are then refused
-_ROUNDING = 1 - 1e-9  # a weight of exactly 1/4,096 may be rounded
+_DEFAULTS = {"version": None, "view": None, "lanes": None, "block_tokens": None, "run_tokens": None}
+"""The settings of a source that is added to a mixture, where they differ from the first source."""
 
 
 class TokenMixture(ShardedDataset):
@@ -35,13 +33,13 @@ class TokenMixture(ShardedDataset):
 
     Batches also contain ``source``, int64 (B,): the index of each row's dataset in ``names``. An exhausted
     source starts again with the order of its next epoch. An epoch of the mixture has ``num_samples``, by
-    default as many as exhaust the first source; the next epoch continues in all sources. Ranks, workers,
-    batches and state work as in a TokenDataset; the state also has the samples taken from each source, under
-    ``sources``.
+    default as many as exhaust the first source with the first weights; the next epoch continues in all
+    sources. Ranks, workers, batches and state work as in a TokenDataset; the state also has the samples taken
+    from each source, under ``sources``.
 
     Weights may change with the sample number, which continues over epochs:
-    ``weights=Schedule([(0, {"web": 1.0, "code": 0.0}), (1_000_000, {"web": 0.5, "code": 0.5})])``. A change
-    comes at the nearest multiple of the number of lanes.
+    ``weights=Schedule([(0, {"web": 1.0, "code": 0.0}), (1_000_000, {"web": 0.5, "code": 0.5})])``. Weights
+    may also be set while training, with ``set_weights``, or changed with a saved state, with ``from_state``.
 
     If all datasets have the same Schedule of ``seq_len``, it counts the samples of the mixture: with
     ``seq_len=Schedule([(0, 2048), (1_000_000, 8192)])``, sample 1,000,000 of the mixture is its first window
@@ -59,25 +57,20 @@ class TokenMixture(ShardedDataset):
         self,
         datasets: Mapping[str, TokenDataset],
         *,
-        weights: Mapping[str, float] | Schedule[Mapping[str, float]],
+        weights: Weights | Schedule[Weights],
         seed: int = 0,
         num_samples: int | None = None,
     ) -> None:
         phases = weights if isinstance(weights, Schedule) else Schedule([(0, weights)])
-        _check_weights(datasets, phases)
-        _check_compatible(datasets)
+        check_weights(datasets, phases)
+        check_compatible(datasets)
         self.names = list(datasets)
         self.datasets = list(datasets.values())
         self.format = self.datasets[0].format
         self.columns = self.datasets[0].columns
         for column in self.columns:
             check_column_name(column, ["source"])
-        by_name = Schedule(
-            [
-                (start, np.array([value[n] for n in self.names], np.float64))
-                for start, value in phases
-            ]
-        )
+        by_name = Schedule([(start, self._row(value)) for start, value in phases])
         first = self.datasets[0]
         self._stages = MixtureStages(
             Schedule(
@@ -86,25 +79,22 @@ class TokenMixture(ShardedDataset):
             by_name,
             seed=seed,
             num_samples=num_samples,
+            labels=[
+                f"{name} {dataset.windows.epochs.table_fingerprint}"
+                for name, dataset in datasets.items()
+            ],
         )
         self.sources = [
             dataset.windows.with_seq_lens(self._stages.seq_lens_of(number))
             for number, dataset in enumerate(self.datasets)
         ]
         """The windows of the sources, which change their length where the mixture does."""
-        plans = [dataset.identity["plan"] for dataset in self.datasets]
-        parts = [_FORMAT, self.names, plans, self._stages.parameters(), seed]
-        digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
         super().__init__(
             where=", ".join(self.names),
             identity={
-                "plan": digest,
                 "seed": seed,
-                "samples": num_samples,
-                "shares": [
-                    [start, dict(zip(self.names, compute_shares(row).tolist(), strict=True))]
-                    for start, row in by_name
-                ],
+                "num_samples": num_samples,
+                "weights": self._weights(),
                 "datasets": {name: dict(each.identity) for name, each in datasets.items()},
             },
             epochs=self._stages,
@@ -113,11 +103,20 @@ class TokenMixture(ShardedDataset):
         )
 
     @classmethod
-    def from_state(cls, lakes: Mapping[str, str], state: Mapping[str, Any], **options: Any) -> Self:
-        """Open the mixture of a saved state and resume there; ``lakes`` are its sources by name.
+    def from_state(
+        cls,
+        lakes: Mapping[str, Any],
+        state: Mapping[str, Any],
+        *,
+        change: PlanChange = NO_CHANGE,
+        **options: Any,
+    ) -> Self:
+        """Open the mixture of a saved state, and resume there, with some changes from there on.
 
-        ``options`` such as ``shard`` apply to all datasets. Raises LoaderError if the state is not of a
-        mixture, or of one with other sources.
+        ``lakes`` are its sources by name, with the sources that the change adds: each a lake, which is
+        opened like the first source of the state, or a dataset. ``options`` such as ``shard`` apply to all
+        datasets. Raises LoaderError if the state is not of a mixture, or of one with other sources, if a
+        version that it names is no longer there, or if a change is not possible.
         """
         own_state = find_state(state)
         if "datasets" not in own_state:
@@ -125,29 +124,94 @@ class TokenMixture(ShardedDataset):
                 "the state is not of a mixture",
                 hint="use TokenDataset.from_state for the state of a single table",
             )
-        if own_state["datasets"].keys() != lakes.keys():
-            raise LoaderError(
-                f"lakes are given for {', '.join(lakes)}, "
-                f"but the sources of the state are {', '.join(own_state['datasets'])}",
-                hint="give one lake for each source",
-            )
+        saved = own_state["datasets"]
+        change.check_sources(saved, lakes)
         datasets = {
-            name: TokenDataset.from_saved_settings(lakes[name], dataset, **options)
-            for name, dataset in own_state["datasets"].items()
+            name: TokenDataset.from_saved_settings(lakes[name], settings, **options)
+            for name, settings in saved.items()
         }
-        mixture = cls(
-            datasets,
-            weights=Schedule([(start, shares) for start, shares in own_state["shares"]]),
-            seed=own_state["seed"],
-            num_samples=own_state["samples"],
-        )
+        first = next(iter(saved.values()))
+        for name in (name for name in lakes if name not in saved):
+            lake = lakes[name]
+            if isinstance(lake, str):
+                lake = TokenDataset.from_saved_settings(lake, {**first, **_DEFAULTS}, **options)
+            datasets[name] = lake
+
+        weights = Schedule[Weights]([(start, shares) for start, shares in own_state["weights"]])
+        mixture = cls._open(datasets, weights, own_state)
         mixture.load_state_dict(own_state)
-        return mixture
+        if change.weights is None:
+            return mixture
+        # The fingerprint of the state makes sure that the order so far stays what it was.
+        at = mixture.samples_taken
+        changed = cls._open(datasets, change.weights_from(at, weights), own_state)
+        try:
+            if at:
+                changed.load_state_dict(mixture.state_dict())
+            return changed
+        except OtherOrderError as error:
+            raise LoaderError(
+                "the last samples before the length of the windows changes are already numbered",
+                where=mixture.where,
+                hint="change the weights earlier, or after the length has changed",
+            ) from error
+
+    @classmethod
+    def _open(
+        cls, datasets: Mapping[str, TokenDataset], weights: Schedule[Weights], state: State
+    ) -> Self:
+        """Open the mixture of a state at its beginning; in each phase, sources may have no weight."""
+        # Without sources that were, or will be, added by a change that is not in the weights.
+        used = {name: 0.0 for name in datasets if any(name in value for value in weights.values)}
+        return cls(
+            {name: datasets[name] for name in used},
+            weights=Schedule([(start, {**used, **value}) for start, value in weights]),
+            seed=state["seed"],
+            num_samples=state["num_samples"],
+        )
+
+    def set_weights(self, weights: Weights, *, at: int) -> None:
+        """Change the weights from a sample on, while the mixture is read; later changes are dropped.
+
+        ``at`` counts the samples of all ranks and epochs, like ``samples_taken``. All ranks must call this
+        with the same values before one of them has read the sample; states and replays then have the change.
+        A source that has no weight is not read from there on, and continues where it was when it has one
+        again. Raises LoaderError if the sample may have been read, if workers read ahead, if a weight is
+        missing or not valid, or if a later change of the windows' length is planned.
+        """
+        at = whole_number("at", at, where=self.where)
+        every = [
+            (start, dict(zip(self.names, row, strict=True))) for start, row in self._stages.shares
+        ]
+        datasets = dict(zip(self.names, self.datasets, strict=True))
+        check_weights(datasets, Schedule[Weights](every).then(at, weights))
+        with self._position.changing(at):
+            if at < self._stages.seq_lens.starts[-1]:
+                raise LoaderError(
+                    f"the length of the windows changes at sample {self._stages.seq_lens.starts[-1]:,}, "
+                    f"so that the weights cannot be set for sample {at:,}",
+                    where=self.where,
+                    hint="set them for later samples, or use from_state(..., change=PlanChange(weights=...))",
+                )
+            self._stages = self._stages.with_weights(self._row(weights), at=at)
+            self.epochs, self.identity = self._stages, {**self.identity, "weights": self._weights()}
+            self._position.replan(self.identity, self._stages)
 
     def _windows_of(self, seq_len: int) -> WindowsOf:
         plans = [dataset.windows.epochs.whole_epoch(seq_len) for dataset in self.datasets]
         sizes = np.array([plan.num_samples for plan in plans], np.int64)
-        return WindowsOf(seq_len, sizes, max(plan.lanes for plan in plans))
+        return WindowsOf(seq_len, sizes, np.array([plan.lanes for plan in plans]))
+
+    def _row(self, weights: Weights) -> np.ndarray:
+        """Return weights in the order of the sources, (K,) float64."""
+        return np.array([weights[name] for name in self.names], np.float64)
+
+    def _weights(self) -> list[tuple[int, dict[str, int]]]:
+        """Return the samples of each source in a block, from each sample on at which they change."""
+        return [
+            (start, {name: n for name, n in zip(self.names, row.tolist(), strict=True) if n})
+            for start, row in self._stages.shares
+        ]
 
     def tables(self) -> list[tuple[str, int]]:
         """Return the URL and the version of each table."""
@@ -158,12 +222,17 @@ class TokenMixture(ShardedDataset):
         return [folder for dataset in self.datasets for folder in dataset.cached_folders()]
 
     @property
+    def samples_taken(self) -> int:
+        """The samples of all epochs and ranks before the next one."""
+        return self.epochs.of(self.epoch).first_sample + self._position.consumed
+
+    @property
     def proportions(self) -> dict[str, float]:
         """The share of samples from each source: its normalized weight, rounded to a 4,096th.
 
         If the weights change, it is the share at the next sample.
         """
-        sample = self.epochs.of(self.epoch).first_sample + self._position.consumed
+        sample = self.samples_taken
         stage = self._stages.of_sample(sample)
         shares = stage.order.shares[stage.order.phase(sample - stage.first_sample)]
         return dict(zip(self.names, (shares / BLOCK).tolist(), strict=True))
@@ -193,7 +262,7 @@ class TokenMixture(ShardedDataset):
         """Return a reader of an epoch's batches, in the format of the datasets or another."""
         return MixtureReader(
             self.sources,
-            self._stages.of_pass(epoch),
+            lambda: self._stages,
             epoch,
             batch_format or self.format,
             columns=self.columns,
@@ -211,63 +280,5 @@ class TokenMixture(ShardedDataset):
 
     def locator(self, epoch: int) -> MixtureLocator:
         """Return what finds the documents of many samples of an epoch faster than ``locate``."""
-        stage = self._stages.of_pass(epoch)
-        return MixtureLocator(self.names, MixtureReader(self.sources, stage, epoch, self.format))
-
-
-def _check_weights(
-    datasets: Mapping[str, TokenDataset], phases: Schedule[Mapping[str, float]]
-) -> None:
-    """Raise LoaderError unless each dataset has a weight, and none is too small."""
-    if not datasets:
-        raise LoaderError("a mixture needs at least one dataset")
-    for weights in phases.values:
-        if datasets.keys() != weights.keys():
-            raise LoaderError(
-                f"weights are given for {', '.join(weights)}, but the datasets are {', '.join(datasets)}",
-                hint="give one weight for each dataset",
-            )
-        total = sum(weights.values())
-        for name, weight in weights.items():
-            is_later = weight == 0 < total and any(value[name] for value in phases.values)
-            if not (0 < weight < float("inf") or is_later):
-                raise LoaderError(f"the weight of {name} must be positive and finite, not {weight}")
-            if not is_later and weight * BLOCK < total * _ROUNDING:
-                raise LoaderError(
-                    f"the weight of {name} is {weight / total:.3g} of the total, less than 1/{BLOCK:,}, "
-                    "the smallest share of a mixture",
-                    hint=f"raise it to {total / BLOCK:.3g}, or leave {name} out",
-                )
-
-
-def _check_compatible(datasets: Mapping[str, TokenDataset]) -> None:
-    """Raise LoaderError unless all datasets have the same kind of batches."""
-
-    def settings(dataset: TokenDataset) -> tuple[object, Shard, Format, Sequence[str], bool]:
-        columns, shard = list(dataset.columns), dataset.place.shard
-        return dataset.identity["seq_len"], shard, dataset.format, columns, dataset.repeat
-
-    first_name, first = next(iter(datasets.items()))
-    for name, dataset in datasets.items():
-        if settings(dataset) != settings(first):
-            raise LoaderError(
-                "the datasets differ in (seq_len, shard, format, columns, repeat): "
-                f"{name} has {settings(dataset)}, {first_name} has {settings(first)}",
-                hint="open all datasets with the same values",
-            )
-    _check_tokenizers(datasets)
-
-
-def _check_tokenizers(datasets: Mapping[str, TokenDataset]) -> None:
-    """Raise LoaderError if the lineages of two tables name different tokenizers."""
-    first: tuple[str, TokenizerRecord] | None = None
-    for name, dataset in datasets.items():
-        for record in dataset.tokenizers():
-            first = first or (name, record)
-            if record.sha256 != first[1].sha256:
-                raise LoaderError(
-                    f"the tables have different tokenizers: {first[0]} has {first[1].name} (sha256 "
-                    f"{first[1].sha256}), {name} has {record.name} (sha256 {record.sha256})",
-                    where=dataset.where,
-                    hint="mix only tables whose token ids mean the same: tokenize one of them again",
-                )
+        reader = MixtureReader(self.sources, lambda: self._stages, epoch, self.format)
+        return MixtureLocator(self.names, reader)

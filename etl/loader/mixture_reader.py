@@ -1,6 +1,6 @@
 """Read the samples of a mixture from its sources, and find the documents behind them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import NamedTuple, Self
@@ -11,7 +11,7 @@ import torch
 from etl.loader.batches.document_boundaries import Batch, Format
 from etl.loader.find_documents import DocumentSpan, Locator
 from etl.loader.one_pass import Reader
-from etl.loader.order.mixture_stages import MixtureStage
+from etl.loader.order.mixture_stages import MixtureStages
 from etl.loader.table_windows import TableWindows
 
 
@@ -24,12 +24,15 @@ class _Block(NamedTuple):
 
 
 class MixtureReader:
-    """A reader of a mixture's batches; keeps open readers for the current epochs of its sources."""
+    """A reader of a mixture's batches; keeps open readers for the current epochs of its sources.
+
+    ``stages`` returns the present plan, which may change for samples that are not yet read.
+    """
 
     def __init__(
         self,
         sources: Sequence[TableWindows],
-        stage: MixtureStage,
+        stages: Callable[[], MixtureStages],
         epoch: int,
         batch_format: Format,
         *,
@@ -37,8 +40,9 @@ class MixtureReader:
         world_size: int = 1,
     ) -> None:
         self.sources = sources
-        self._stage = stage
-        self._before = stage.pass_start(epoch)  # samples of the stage
+        self._stages, self._epoch = stages, epoch
+        self._stage = stages().of_pass(epoch)
+        self._before = self._stage.pass_start(epoch)  # samples of the stage
         self._columns = columns
         self._world_size = world_size
         # Class -> the phase and number of its latest block, and its samples.
@@ -53,8 +57,8 @@ class MixtureReader:
     def find_source_sample(self, sample: int) -> tuple[int, int, int]:
         """Return the source of a sample, the epoch of that source, and the sample in that epoch."""
         order = self._stage.order
-        position, sample_class = divmod(self._before + sample, order.classes)
-        phase, number, offset = order.find_block(position)
+        sample_class = (self._before + sample) % order.classes
+        phase, number, offset = order.find_block(self._before + sample)
         known = self._blocks.get(sample_class)
         if known is None or known[0] != (phase, number):
             known = ((phase, number), self._find_block(sample_class, phase, number))
@@ -74,6 +78,7 @@ class MixtureReader:
 
     def batch(self, samples: Sequence[int]) -> Batch:
         """Return samples as one batch with ``source``, rows in the order of the samples."""
+        self._stage = self._stages().of_pass(self._epoch)  # weights may have been set
         parts: dict[tuple[int, int], list[int]] = {}
         rows: dict[tuple[int, int], list[int]] = {}
         for row, sample in enumerate(samples):

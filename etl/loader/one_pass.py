@@ -1,5 +1,6 @@
 """`Pass`: the batches that one reader returns in a pass over the rest of an epoch."""
 
+import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
@@ -38,6 +39,10 @@ class Pass:
         """Whether accelerate receives the batches earlier than the training loop."""
         self.returned = start.steps
         """The steps that this reader has returned."""
+        self.reached = start.first_sample
+        """The sample of the epoch after the last step that a thread has begun to read."""
+        self.lock = threading.Lock()
+        """Protects ``reached``."""
         self.is_whole = True
         """Whether the last one was returned with all its rows."""
 
@@ -51,6 +56,7 @@ class Pass:
         with open_reader() as reader:
             for number in self.numbers:
                 step = self._samples_of(number)
+                self._reach(step.stop)
                 samples = self.steps.samples(step, number=number)
                 batch = _read(reader, samples, samples_before)
                 yield PositionedBatch(step.stop, True, number == self.numbers[-1], batch)
@@ -71,6 +77,7 @@ class Pass:
         with open_reader() as reader:
             for done in range(0, len(self.numbers), together):
                 some = self.numbers[done : done + together]
+                self._reach(self._samples_of(some[-1]).stop)
                 samples = [
                     sample
                     for number in some
@@ -86,6 +93,10 @@ class Pass:
                         is_whole = position == step.stop
                         is_last = is_whole and number == self.numbers[-1]
                         yield PositionedBatch(position, is_whole, is_last, next(rows))
+
+    def _reach(self, position: int) -> None:
+        with self.lock:
+            self.reached = position
 
     def _samples_of(self, number: int) -> range:
         """Return the samples of a step, over all ranks."""

@@ -34,14 +34,14 @@ from etl.loader.steps import RECORD, Steps
 
 # Of the page. Position: the epoch, the first sample of the newest pass or of the next one, the sample after
 # the batch that this process returned last, and whether a pass may begin where nothing is left of the epoch.
-_OWNER, _EPOCH, _FIRST, _CONSUMED, _IS_SET, *_REST = range(22)
+_OWNER, _EPOCH, _FIRST, _CONSUMED, _IS_SET, *_REST = range(23)
 # The newest pass: its number, its readers, whether they run ahead, whether it followed a state at the end of
 # an epoch, its steps, and what states record of these.
 _PASS, _READERS, _RUNS_AHEAD, _MAY_BE_DISCARDED, *_REST = _REST
 _STEPS = slice(_REST[0], _REST[0] + 5)  # as in ``_steps_as_numbers``
 _RECORD = slice(_REST[5], _REST[5] + len(RECORD))
-# The loader that has begun a pass last, and whether it was refused.
-_LOADER, _LOADER_PASS, _IS_REFUSED, _HEADER = _REST[9:]
+# The loader that has begun a pass last, whether it was refused, and how often the plan was changed.
+_LOADER, _LOADER_PASS, _IS_REFUSED, _CHANGES, _HEADER = _REST[9:]
 _ENDED, _RESUMED, _STEPS_DONE, _PER_WORKER = range(4)
 _SIZE = 512  # 4 kB
 _MAX_WORKERS = (_SIZE - _HEADER) // _PER_WORKER
@@ -173,10 +173,18 @@ class Passes:
     ) -> None:
         """Begin the next pass at a position; ``is_set``: even if nothing is left of the epoch there."""
         values = self._values
-        values[_EPOCH], values[_IS_SET] = epoch, int(is_set)
+        values[_EPOCH], values[_IS_SET], values[_READERS] = epoch, int(is_set), 0
         values[_FIRST] = values[_CONSUMED] = consumed
-        values[_READERS] = 0
         values[_RECORD] = [loader[name] if loader else 0 for name in RECORD]
+
+    @property
+    def changes(self) -> int:
+        """How often the plan of the samples was changed in this process, or in the one of its loader."""
+        return int(self._values[_CHANGES])
+
+    def count_change(self) -> None:
+        """Count a change of the plan, which workers that have started do not know."""
+        self._values[_CHANGES] += 1
 
     def keep_epoch(self) -> None:
         """Let the next pass read the rest of this epoch, even if nothing is left of it."""
@@ -251,8 +259,7 @@ class Passes:
         if start is not None:
             if start != (values[_EPOCH], values[_FIRST]):
                 values[_IS_SET] = 0
-            values[_EPOCH], values[_FIRST] = start
-            values[_CONSUMED] = start[1]
+            values[_EPOCH], values[_FIRST], values[_CONSUMED] = *start, start[1]
             # A reader ends a pass by writing its number, so that records of earlier passes, also of workers
             # that still run, count for nothing.
             values[_PASS] += 1
@@ -264,9 +271,8 @@ class Passes:
         values[_LOADER_PASS] = self._loader_pass  # last: the other workers wait for it
 
     def _is_published(self, worker: Worker) -> bool:
-        values = self._values
-        key = (worker.loader, self._loader_pass)
-        return (int(values[_LOADER]), int(values[_LOADER_PASS])) == key
+        newest = self._values[_LOADER : _LOADER_PASS + 1]
+        return bool(newest == [worker.loader, self._loader_pass])
 
     def _exchange_steps(self, worker: Worker, steps: int) -> int:
         """Return the steps that all workers had returned before they resumed."""
@@ -304,9 +310,8 @@ class Passes:
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """Copy the position; a process that is being spawned with the dataset gets this page, too."""
-        values = self._values
-        shared = None if get_spawning_popen() is None else values
-        return _restore, (_position(values), shared)
+        shared = None if get_spawning_popen() is None else self._values
+        return _restore, (_position(self._values), shared)
 
     def _wait(self, is_done: Callable[[], bool]) -> None:
         deadline = time.monotonic() + _WAIT_S
@@ -347,13 +352,8 @@ def _position(page: _Page) -> list[int]:
 
 
 def _steps_as_numbers(steps: Steps) -> list[int]:
-    return [
-        steps.batch_size,
-        steps.rank.world_size,
-        steps.lanes,
-        int(steps.drop_last),
-        steps.multiple,
-    ]
+    size, world_size = steps.batch_size, steps.rank.world_size
+    return [size, world_size, steps.lanes, int(steps.drop_last), steps.multiple]
 
 
 def _slot(worker: int, field: int) -> int:

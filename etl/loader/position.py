@@ -4,6 +4,8 @@ A position is saved and restored as a state (see ``state.py``), and moves with t
 ``pass_starts.py``).
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from copy import copy
 from dataclasses import replace
 from multiprocessing.context import get_spawning_popen
@@ -31,7 +33,8 @@ from etl.plural import many
 class Position:
     """Where a dataset is in its epochs: begins each pass there, and saves and restores states.
 
-    ``identity`` is what states have of the order of samples, ``where`` the location that errors name.
+    ``identity`` is what states have besides the position and the fingerprint of the order up to there,
+    ``where`` the location that errors name.
     """
 
     def __init__(self, identity: State, epochs: Epochs, *, where: str, repeats: bool) -> None:
@@ -40,9 +43,11 @@ class Position:
         self._where = where
         self._repeats = repeats
         self._passes = Passes()
+        self._changes = self._passes.changes  # of the plan, that this reader knows
         self._pass: Pass | None = None  # the newest one of this reader
         self._has_failed = False  # in a worker: its pass could not begin
         self._resumed: State | None = None  # in a worker: its state from a StatefulDataLoader
+        self._newest_plan: tuple[int, str] | None = None  # the fingerprint up to a sample
         self._loaded_epoch: int | None = None  # until the first pass after a state was loaded
 
     @property
@@ -80,6 +85,12 @@ class Position:
         self._has_failed = get_worker_info() is not None  # until the pass has begun
         self._check_whole_steps()
         worker = Worker.current()
+        if self._changes != self._passes.changes:
+            raise LoaderError(
+                "the weights were set after the workers of this DataLoader had started",
+                where=self._where,
+                hint="make a new DataLoader, or use persistent_workers=False",
+            )
         planned = Planned(
             steps=steps, epochs=self._epochs, repeats=self._repeats, runs_ahead=runs_ahead
         )
@@ -104,6 +115,39 @@ class Position:
         if not self._pass.numbers:
             self._passes.end(worker, start.number)
         return self._pass
+
+    @contextmanager
+    def changing(self, at: int) -> Iterator[None]:
+        """Let the plan change from a sample on, counted over all epochs; readers wait.
+
+        Raises LoaderError if a sample from there on may have been read.
+        """
+        if get_worker_info() is not None or (
+            self._passes.runs_ahead and not self._passes.has_ended
+        ):
+            raise LoaderError(
+                "the workers of a DataLoader read ahead, so that the plan cannot change now",
+                where=self._where,
+                hint="iterate dataset.batches(batch_size, prefetch=...) without workers, or change the plan "
+                "with a saved state: from_state(..., change=PlanChange(...))",
+            )
+        with nullcontext() if self._pass is None else self._pass.lock:
+            reached = self.consumed if self._pass is None else self._pass.reached
+            reached += self._epochs.of(self.epoch).first_sample
+            if at < reached:
+                raise LoaderError(
+                    f"the plan cannot change at sample {at:,}: samples up to {reached:,} are taken, or read "
+                    "ahead",
+                    where=self._where,
+                    hint="name a later sample, the same on all ranks: more than prefetch steps ahead",
+                )
+            yield
+        self._passes.count_change()
+        self._changes = self._passes.changes
+
+    def replan(self, identity: State, epochs: Epochs) -> None:
+        """Replace the plan, while it is ``changing``."""
+        self._identity, self._epochs = identity, epochs
 
     def record(self, begun: Pass, item: PositionedBatch) -> None:
         """Record that a pass returns a batch next."""
@@ -162,17 +206,23 @@ class Position:
         """Move to the position of a saved state."""
         in_worker = get_worker_info() is not None  # of a StatefulDataLoader: it gets its own state
         state = state if in_worker else find_state(state)
-        check_state(state, self._state(0, 0), where=self._where)
+        until = whole_number("until", state["until"], where=self._where)
+        check_state(state, self._state(0, 0, until=until), where=self._where)
         check_position(state, self._epochs, where=self._where)
         if in_worker:
             self._resumed = state
             return
-        self._loaded_epoch = int(state["epoch"])
+        self._loaded_epoch, consumed = int(state["epoch"]), int(state["consumed"])
         self._pass, loader = None, state.get("loader")
-        self._passes.move(self._loaded_epoch, int(state["consumed"]), loader=loader)
+        self._passes.move(self._loaded_epoch, consumed, loader=loader)
 
-    def _state(self, epoch: int, consumed: int) -> State:
-        state = {"format": STATE_FORMAT, **self._identity, "epoch": epoch, "consumed": consumed}
+    def _state(self, epoch: int, consumed: int, *, until: int | None = None) -> State:
+        """Return the state of a position; its fingerprint covers the order up to there, or to a sample."""
+        until = self._epochs.of(epoch).first_sample + consumed if until is None else until
+        if self._newest_plan is None or self._newest_plan[0] != until:
+            self._newest_plan = (until, self._epochs.fingerprint(until))
+        plan = {"format": STATE_FORMAT, "plan": self._newest_plan[1], "until": until}
+        state = {**plan, **self._identity, "epoch": epoch, "consumed": consumed}
         loader = self._passes.loader
         return {**state, "loader": loader} if loader and epoch == self.epoch else state
 
@@ -184,7 +234,10 @@ class Position:
             raise LoaderError("a worker has a state only while it is read by a StatefulDataLoader")
         self._check_whole_steps()
         start = self._pass.start
-        return {**self._state(start.epoch, start.first_sample), **self._pass.worker_state()}
+        # Where the training loop is depends on all workers, so the fingerprint covers the whole pass.
+        until = self._epochs.of(start.epoch).first_sample + self._pass.end
+        state = self._state(start.epoch, start.first_sample, until=until)
+        return {**state, **self._pass.worker_state()}
 
     def _check_whole_steps(self) -> None:
         """Raise LoaderError if the samples that all ranks and workers have returned are not consecutive."""

@@ -60,7 +60,7 @@ class ShardedDataset(IterableDataset[Batch]):
         self.where = where
         """The location that errors name: the URL of the table, or the names of the sources."""
         self.identity = identity
-        """``plan``, the fingerprint of the order, and the values that it covers."""
+        """What states have besides the position: the values that decide the order."""
         self.epochs = epochs
         """The samples of each epoch."""
         self.place = Place(shard)

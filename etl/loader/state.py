@@ -14,13 +14,17 @@ from etl.loader.order.epochs import Epochs
 from etl.loader.steps import RECORD
 from etl.plural import many
 
-STATE_FORMAT = 4
+STATE_FORMAT = 5
 State = dict[str, Any]
 
-_KEYS = {"format", "plan", "epoch", "consumed"}  # in every state
+_KEYS = {"format", "plan", "until", "epoch", "consumed"}  # in every state
 _WORKER_KEYS = {"worker", "workers", "steps", "stride", "end"}
 """Also in the state of a DataLoader worker: its turn, the number of workers, the steps it has returned, the
 samples per step over all ranks, and the end of its pass."""
+
+
+class OtherOrderError(LoaderError):
+    """A state belongs to another order of samples."""
 
 
 def find_state(saved: Mapping[str, Any]) -> State:
@@ -30,7 +34,8 @@ def find_state(saved: Mapping[str, Any]) -> State:
 
     Raises LoaderError if it finds no state, or if the workers are not at consecutive steps.
 
-    >>> find_state({"model": {}, "data": {"format": 4, "plan": "a", "epoch": 0, "consumed": 8}})["consumed"]
+    >>> state = {"format": 5, "plan": "a", "until": 8, "epoch": 0, "consumed": 8}
+    >>> find_state({"model": {}, "data": state})["consumed"]
     8
     """
     states = list(_states(saved))
@@ -68,7 +73,10 @@ def find_state(saved: Mapping[str, Any]) -> State:
 
 
 def check_state(state: State, own: State, *, where: str) -> None:
-    """Raise LoaderError unless a state belongs to the same order of samples as the dataset's own."""
+    """Raise LoaderError unless a state belongs to the same order of samples as the dataset's own.
+
+    The fingerprint covers the order up to the sample ``until``: what comes later may differ.
+    """
     if state["format"] != own["format"]:
         raise LoaderError(
             f"the state has format {state['format']}, but this version reads format {own['format']}",
@@ -81,10 +89,10 @@ def check_state(state: State, own: State, *, where: str) -> None:
     ]
     changed = [f"{n}={state[n]}, here {own.get(n)}" for n in names if state[n] != own.get(n)]
     saved = ", ".join(f"{name}={state[name]}" for name in names)
-    raise LoaderError(
+    raise OtherOrderError(
         f"the state belongs to another order of samples ({'; '.join(changed) or 'another table'})",
         where=where,
-        hint=f"open the dataset with {saved}",
+        hint=f"open the dataset with {saved}, or change it with from_state(..., change=PlanChange(...))",
     )
 
 

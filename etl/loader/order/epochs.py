@@ -1,5 +1,8 @@
 """`Epochs`: how many samples each epoch of a dataset has, and where it begins."""
 
+import hashlib
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -40,6 +43,14 @@ class Epochs(Protocol):
     def find(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the epochs of samples counted over all epochs, (n,) int64, and the samples in these."""
 
+    def fingerprint(self, sample: int) -> str:
+        """Return 16 hex digits over everything that decides the order before a sample, of all epochs."""
+
+
+def fingerprint_of(parts: Sequence[object]) -> str:
+    """Return 16 hex digits of the hash of values."""
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
 
 @dataclass(frozen=True)
 class EqualEpochs:
@@ -47,6 +58,7 @@ class EqualEpochs:
 
     whole: EpochPlan
     seq_lens: Schedule[int]
+    table_digest: str
 
     def of(self, number: int) -> Epoch:
         """Return an epoch."""
@@ -70,6 +82,11 @@ class EqualEpochs:
         """Return the epochs of the same table with other lengths."""
         return self
 
-    def fingerprint(self, table_digest: str) -> str:
+    @property
+    def table_fingerprint(self) -> str:
+        """The same as ``fingerprint``."""
+        return self.fingerprint()
+
+    def fingerprint(self, sample: int = 0) -> str:  # noqa: ARG002 - the order never changes
         """Return 16 hex digits over everything that decides the order, for comparison with saved states."""
-        return self.whole.fingerprint(table_digest)
+        return self.whole.fingerprint(self.table_digest)

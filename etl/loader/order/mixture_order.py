@@ -10,9 +10,10 @@ Samples are numbered over all ranks. The source of sample g follows by arithmeti
 3. **Blocks.** In a class, each block of ``BLOCK`` samples contains the share of every source, evenly spread:
    a block is divided into as many equal parts as the source has samples, and one comes at a random time in
    each part. No source runs ahead, and all classes are at nearly the same sample of it, as its reader needs.
-4. **Phases.** If the weights change with the sample number, each phase has its own shares. It begins with a
-   new block in every class, so a change comes at a multiple of ``classes`` samples, the one nearest to the
-   sample that was asked for.
+4. **Phases.** If the weights change with the sample number, each phase has its own shares. It may begin with
+   any sample: each class then begins a new block, and goes on with its own count of each source. So a change
+   shifts no sample of a source, and the order up to a sample depends only on the phases before it. A source
+   that is added or removed later is one without samples in the other phases.
 5. **Turns.** The classes take the samples of a source in turn: sample i of class c is sample
    i * classes + c of the source, counted over its epochs. If the order ends, the classes may have different
    numbers of samples of a source; the samples of longer classes follow each other without a gap. So the
@@ -23,7 +24,7 @@ The position in every source follows from g, so the state does not need to store
 """
 
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -63,9 +64,11 @@ class MixtureOrder:
     sizes: np.ndarray  # (K,) int64, samples of an epoch of each source
     classes: int
     seed: int
-    firsts: tuple[int, ...] = (0,)  # (P,) the samples of a class before each phase
+    firsts: tuple[int, ...] = (0,)  # (P,) the sample with which each phase begins
     stage: int = 0  # of the mixture: the orders of its stages differ
     num_samples: int | None = None  # None: endless
+    # Of a class and a phase that begins with a sample: the samples of each source before it.
+    known: dict[tuple[int, int, int], np.ndarray] = field(default_factory=dict, compare=False)
 
     @staticmethod
     def classes_for(lanes: int, sizes: np.ndarray) -> int:
@@ -79,28 +82,29 @@ class MixtureOrder:
 
     @property
     def samples_until_exhausted(self) -> int:
-        """The samples of the mixture that exhaust the first of its sources, about; no source repeats."""
-        # A class may be a sample ahead of its share. Subtract what each phase takes, until a source is
-        # exhausted.
+        """The samples of the mixture that exhaust the first of its sources, about, with the first weights."""
+        # A class may be a sample ahead of its share. Later weights are ignored: they may change again.
+        shares = self.shares[0]
         left = np.maximum(self.sizes // self.classes - 1, 1) * self.classes
-        for first, end, shares in zip(
-            self.firsts, [*self.firsts[1:], None], self.shares, strict=True
-        ):
-            is_used = shares > 0
-            possible = int((np.maximum(left, 0) * BLOCK // np.maximum(shares, 1))[is_used].min())
-            if end is None or possible <= (end - first) * self.classes:
-                break  # before the weights change again
-            left = left - (end - first) * self.classes * shares // BLOCK
-        return first * self.classes + possible
+        return int((left * BLOCK // np.maximum(shares, 1))[shares > 0].min())
+
+    def adopt_counts(self, other: "MixtureOrder", *, at: int) -> None:
+        """Take the counts that an order knows which is the same up to a sample."""
+        self.known.update((key, counts) for key, counts in other.known.items() if key[2] <= at)
 
     def phase(self, sample: int) -> int:
         """Return the phase of a sample of the mixture."""
-        return bisect_right(self.firsts, sample // self.classes) - 1
+        return bisect_right(self.firsts, sample) - 1
 
-    def find_block(self, position: int) -> tuple[int, int, int]:
-        """Return the phase, the number and the offset in its block of a class's sample."""
-        phase = bisect_right(self.firsts, position) - 1
-        return phase, *divmod(position - self.firsts[phase], BLOCK)
+    def _position(self, sample_class: int, sample: int) -> int:
+        """Return the number of samples of a class before a sample of the mixture."""
+        return max(sample - sample_class + self.classes - 1, 0) // self.classes
+
+    def find_block(self, sample: int) -> tuple[int, int, int]:
+        """Return the phase of a sample, and the number and the offset of its block in its class."""
+        phase, (position, sample_class) = self.phase(sample), divmod(sample, self.classes)
+        first = self._position(sample_class, self.firsts[phase])
+        return phase, *divmod(position - first, BLOCK)
 
     def block(self, sample_class: int, phase: int, number: int) -> tuple[np.ndarray, np.ndarray]:
         """Return a block of a class: the source of each sample, and its number among the source's samples.
@@ -109,9 +113,8 @@ class MixtureOrder:
         """
         # The samples of a source in a class are numbered from the start of the order: add up the earlier
         # phases, and the earlier blocks of this one, which all have the same shares.
-        shares = self.shares[phase]
         sources, nth = self._spread(sample_class, phase, number)
-        before = self._class_counts(sample_class, self.firsts[phase]) + number * shares
+        before = self.counts_before(sample_class, phase) + number * self.shares[phase]
         return sources, self._in_turn(sample_class, sources, before[sources] + nth)
 
     def _in_turn(self, sample_class: int, sources: np.ndarray, indices: np.ndarray) -> np.ndarray:
@@ -135,8 +138,28 @@ class MixtureOrder:
         """The samples of each source in each class, (classes, K) int64; None if the order is endless."""
         return None if self.num_samples is None else self._all_counts(self.num_samples)
 
+    def depends_on_end(self, sample: int) -> bool:
+        """Return whether samples before one have numbers that depend on where the order ends."""
+        if self._taken is None or self.num_samples is None:
+            return False
+        # Between two classes, the counts of a source differ by little. Far from the end of a source that is
+        # still read, they need not be computed.
+        num_phases, num_sources = self.shares.shape
+        rest = self._expected(self.num_samples) - self._expected(sample)
+        if (rest[self.shares.any(axis=0)] > 2 * (num_phases + 1) * (num_sources + 2)).all():
+            return False
+        return bool((self._all_counts(sample).max(axis=0) > self._taken.min(axis=0)).any())
+
     def _spread(self, sample_class: int, phase: int, number: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the source of each sample of a block, and its index among the source's samples there."""
+        sources, nth, moments = self._moments(sample_class, phase, number)
+        order = np.argsort(moments, kind="stable")
+        return sources[order], nth[order]
+
+    def _moments(
+        self, sample_class: int, phase: int, number: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the samples of a block by source: the source, the index among its samples, the time."""
         shares = self.shares[phase]
         sources = np.repeat(np.arange(len(shares)), shares)
         nth = np.arange(BLOCK) - np.repeat(np.cumsum(shares) - shares, shares)
@@ -145,20 +168,35 @@ class MixtureOrder:
         moments = nth + uniform(
             BLOCK, self.seed, "mixture", self.stage, sample_class, phase, number
         )
-        order = np.argsort(moments / shares[sources], kind="stable")
-        return sources[order], nth[order]
+        return sources, nth, moments / shares[sources]
 
-    def _class_counts(self, sample_class: int, position: int) -> np.ndarray:
-        """Return the number of samples of each source before a position of a class, (K,) int64."""
+    def counts_before(self, sample_class: int, phase: int) -> np.ndarray:
+        """Return the number of samples of each source in a class before a phase, (K,) int64."""
+        # Computed from phase to phase, once: weights that are set while training make many of them.
+        known = phase
+        while known and (sample_class, known, self.firsts[known]) not in self.known:
+            known -= 1
+        key = (sample_class, known, self.firsts[known])
+        total = self.known[key] if known else np.zeros(self.shares.shape[1], np.int64)
+        for before in range(known, phase):
+            end = self._position(sample_class, self.firsts[before + 1])
+            total = total + self._counts_within(sample_class, before, end)
+            self.known[sample_class, before + 1, self.firsts[before + 1]] = total
+        return total
+
+    def _counts_within(self, sample_class: int, phase: int, position: int) -> np.ndarray:
+        """Return the number of samples of each source from the start of a phase to a position of a class."""
         # Whole blocks have the shares of their phase. Only the block at the position is looked at.
-        total = np.zeros(self.shares.shape[1], np.int64)
-        ends = [*self.firsts[1:], position]
-        for phase, (first, end) in enumerate(zip(self.firsts, ends, strict=True)):
-            number, offset = divmod(max(min(end, position) - first, 0), BLOCK)
-            total += number * self.shares[phase]
-            if offset:
-                sources, _ = self._spread(sample_class, phase, number)
-                total += np.bincount(sources[:offset], minlength=len(total))
+        first = self._position(sample_class, self.firsts[phase])
+        number, offset = divmod(position - first, BLOCK)
+        total: np.ndarray = number * self.shares[phase]
+        if offset:
+            sources, _, moments = self._moments(sample_class, phase, number)
+            # A quarter of the time of a sort. Equal times (about never) need the order of the sort.
+            is_before = moments <= np.partition(moments, offset - 1)[offset - 1]
+            if np.count_nonzero(is_before) > offset:
+                is_before = np.argsort(moments, kind="stable")[:offset]
+            total = total + np.bincount(sources[is_before], minlength=len(total))
         return total
 
     def counts(self, sample: int) -> np.ndarray:
@@ -166,11 +204,19 @@ class MixtureOrder:
         total: np.ndarray = self._all_counts(sample).sum(axis=0)
         return total
 
+    def _expected(self, sample: int) -> np.ndarray:
+        """Return about the number of samples of each source in a class before a sample, (K,) float64."""
+        ends = np.minimum([*self.firsts[1:], sample], sample)
+        lengths = np.maximum(ends - np.array(self.firsts), 0)
+        return np.asarray(lengths @ self.shares / (self.classes * BLOCK))
+
     def _all_counts(self, sample: int) -> np.ndarray:
         """Return the same for each class, (classes, K) int64."""
-        # Class c has the samples c, c + classes, ...: so many of them are before this sample.
-        positions = [
-            max(sample - sample_class + self.classes - 1, 0) // self.classes
-            for sample_class in range(self.classes)
-        ]
-        return np.stack([self._class_counts(*each) for each in enumerate(positions)])
+        phase = self.phase(sample)
+        return np.stack(
+            [
+                self.counts_before(each, phase)
+                + self._counts_within(each, phase, self._position(each, sample))
+                for each in range(self.classes)
+            ]
+        )

@@ -11,13 +11,16 @@ A pass ends after a given number of samples, or with the stage.
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
 
-from etl.loader.order.epochs import Epoch
+from etl.loader.order.epochs import Epoch, fingerprint_of
 from etl.loader.order.mixture_order import MixtureOrder, compute_shares
 from etl.loader.order.schedule import Schedule
+
+_FORMAT = 3  # increase it when the order changes: older states are then refused
 
 
 class WindowsOf(NamedTuple):
@@ -25,7 +28,7 @@ class WindowsOf(NamedTuple):
 
     seq_len: int
     sizes: np.ndarray  # (K,) int64, of an epoch of each source
-    lanes: int  # of the source with the most
+    lanes: np.ndarray  # (K,) int64, of each source
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,9 @@ class MixtureStage:
 class MixtureStages:
     """The stages of a mixture of K sources, a pure function of the arguments.
 
-    ``weights`` are (K,) float64. By default a pass has as many samples as exhaust the first source.
+    ``weights`` are (K,) float64, ``labels`` identify the order of each source. By default a pass has as many
+    samples as exhaust the first source. Classes and passes of a stage depend only on the sources that have a
+    weight when it begins, so that the order up to a sample depends only on what is before it.
     """
 
     def __init__(
@@ -69,8 +74,13 @@ class MixtureStages:
         *,
         seed: int,
         num_samples: int | None,
+        labels: Sequence[str],
     ) -> None:
+        self._windows, self._num_samples = windows, num_samples
+        self._seed, self._labels = seed, labels
         self.seq_lens = Schedule([(start, lengths.seq_len) for start, lengths in windows])
+        self.shares = Schedule([(start, compute_shares(value)) for start, value in weights])
+        """The samples of each source in a block, from each sample on at which they change."""
         self._stages: list[MixtureStage] = []
         # Each stage continues in the sources where the one before it ended: how far that is follows from the
         # counts of its order, so the stages are computed one after the other.
@@ -78,15 +88,14 @@ class MixtureStages:
         first_pass = 0
         for number, (start, lengths) in enumerate(windows):
             end = windows.starts[number + 1] if number + 1 < len(windows.starts) else None
-            classes = MixtureOrder.classes_for(lengths.lanes, lengths.sizes)
-            phases = weights.between(start, end)
+            phases = self.shares.between(start, end)
+            is_used = phases.values[0] > 0
             order = MixtureOrder(
-                np.stack([compute_shares(value) for value in phases.values]),
+                np.stack(phases.values),
                 lengths.sizes,
-                classes,
+                MixtureOrder.classes_for(int(lengths.lanes[is_used].max()), lengths.sizes[is_used]),
                 seed,
-                # A change of weights, at the nearest multiple of the classes.
-                tuple((first + classes // 2) // classes for first in phases.starts),
+                tuple(phases.starts),
                 stage=number,
                 num_samples=None if end is None else end - start,
             )
@@ -105,15 +114,26 @@ class MixtureStages:
                 taken = taken + order.counts(end - start)
                 first_pass += stage.num_passes
 
+    def with_weights(self, weights: np.ndarray, *, at: int) -> "MixtureStages":
+        """Return the stages with other weights, (K,) float64, from a sample of the last stage on."""
+        changed = MixtureStages(
+            self._windows,
+            self.shares.then(at, weights),
+            seed=self._seed,
+            num_samples=self._num_samples,
+            labels=self._labels,
+        )
+        last = self._stages[-1]
+        changed._stages[-1].order.adopt_counts(last.order, at=at - last.first_sample)
+        return changed
+
     def of_pass(self, number: int) -> MixtureStage:
         """Return the stage of a pass."""
-        firsts = [stage.first_pass for stage in self._stages]
-        return self._stages[bisect_right(firsts, number) - 1]
+        return self._stages[bisect_right(self._stages, number, key=attrgetter("first_pass")) - 1]
 
     def of_sample(self, number: int) -> MixtureStage:
         """Return the stage of a sample of the mixture."""
-        firsts = [stage.first_sample for stage in self._stages]
-        return self._stages[bisect_right(firsts, number) - 1]
+        return self._stages[bisect_right(self._stages, number, key=attrgetter("first_sample")) - 1]
 
     def of(self, number: int) -> Epoch:
         """Return the samples of a pass."""
@@ -135,15 +155,20 @@ class MixtureStages:
         starts = {int(stage.taken[source]): stage.seq_len for stage in self._stages}
         return Schedule(list(starts.items()))
 
-    def parameters(self) -> Sequence[object]:
-        """Return everything that decides the order besides the sources and the seed, for JSON."""
-        return [
-            [
-                stage.first_sample,
-                stage.pass_samples,
-                stage.order.classes,
-                stage.order.firsts,
-                stage.order.shares.tolist(),
+    def fingerprint(self, sample: int) -> str:
+        """Return 16 hex digits over everything that decides the order before a sample of the mixture."""
+        last = self.of_sample(sample)
+        parts: list[object] = [_FORMAT, self._seed]
+        for stage in self._stages[: self._stages.index(last) + 1]:
+            order, end = stage.order, sample - stage.first_sample
+            if stage is not last or order.depends_on_end(end):
+                end = order.num_samples or 0
+                parts.append(end)
+            parts += [stage.first_sample, stage.seq_len, stage.pass_samples, order.classes]
+            # Sources without a weight so far decide nothing: they may be added later.
+            parts += [
+                [first, [(label, int(n)) for label, n in zip(self._labels, row, strict=True) if n]]
+                for first, row in zip(order.firsts, order.shares, strict=True)
+                if first < max(end, 1)
             ]
-            for stage in self._stages
-        ]
+        return fingerprint_of(parts)

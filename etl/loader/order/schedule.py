@@ -54,5 +54,13 @@ class Schedule(Generic[_Value]):
         later = [(at, value) for at, value in self if at > start and (end is None or at < end)]
         return Schedule([(0, self.at(start)), *((at - start, value) for at, value in later)])
 
+    def then(self, start: int, value: _Value) -> "Schedule[_Value]":
+        """Return the function with another value from a sample on.
+
+        >>> Schedule([(0, "a"), (10, "b"), (20, "c")]).then(10, "d")
+        Schedule(phases=[(0, 'a'), (10, 'd')])
+        """
+        return Schedule([*((at, old) for at, old in self if at < start), (start, value)])
+
     def __iter__(self) -> Iterator[tuple[int, _Value]]:
         return iter(self.phases)

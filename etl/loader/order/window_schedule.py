@@ -6,8 +6,6 @@ token is still in one window of an epoch, except for fewer than ``seq_len`` toke
 the stream, a pass has lanes and blocks like an epoch.
 """
 
-import hashlib
-import json
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
@@ -15,7 +13,7 @@ from dataclasses import KW_ONLY, dataclass
 import numpy as np
 
 from etl.loader.order.epoch import EpochPlan, EpochStream
-from etl.loader.order.epochs import Epoch
+from etl.loader.order.epochs import Epoch, fingerprint_of
 from etl.loader.order.schedule import Schedule
 from etl.loader.order.shuffle_settings import ResolvedShuffle
 
@@ -82,8 +80,11 @@ class WindowSchedule:
         seq_lens: Schedule[int],
         seed: int,
         shuffle: ResolvedShuffle | None,
+        *,
+        table_digest: str,
     ) -> None:
         self.seq_lens = seq_lens
+        self._table_digest = table_digest
         self._whole = {
             value: EpochPlan(group_tokens, value, seed, shuffle) for value in seq_lens.values
         }
@@ -94,7 +95,13 @@ class WindowSchedule:
     def with_seq_lens(self, seq_lens: Schedule[int]) -> "WindowSchedule":
         """Return the passes over the same table with other lengths."""
         first = self._first
-        return WindowSchedule(first.group_tokens, seq_lens, first.seed, first.shuffle)
+        return WindowSchedule(
+            first.group_tokens,
+            seq_lens,
+            first.seed,
+            first.shuffle,
+            table_digest=self._table_digest,
+        )
 
     def whole_epoch(self, seq_len: int) -> EpochPlan:
         """Return the samples of an epoch that has all windows of one of the lengths."""
@@ -172,7 +179,17 @@ class WindowSchedule:
             next_seq_len=self._phases[index + (0 if is_last_phase else 1)].seq_len,
         )
 
-    def fingerprint(self, table_digest: str) -> str:
-        """Return 16 hex digits over everything that decides the order, for comparison with saved states."""
-        parts = [self._first.fingerprint(table_digest), *self.seq_lens.phases]
-        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+    @property
+    def table_fingerprint(self) -> str:
+        """16 hex digits over what decides the order, except for later lengths of the windows."""
+        return self._first.fingerprint(self._table_digest)
+
+    def fingerprint(self, sample: int = 0) -> str:
+        """Return 16 hex digits over everything that decides the order before a sample, of all passes."""
+        last = max(sample - 1, 0)
+        numbers, _ = self.find(np.array([last]))
+        plan = self.plan(int(numbers[0]))
+        # The next change of length decides the order of the pass that it ends.
+        end = plan.first_sample + plan.num_samples if plan.num_samples == plan.max_samples else last
+        phases = [phase for phase in self.seq_lens if phase[0] <= end]
+        return fingerprint_of([self.table_fingerprint, *phases])
