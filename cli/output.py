@@ -1,16 +1,14 @@
 """What several commands print (text or JSON, columns, counts, costs), and their exit codes."""
 
-import json
 import os
 import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from dataclasses import fields, is_dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
+from etl.cli.json_text import json_text
 from etl.errors import QuarantineError, TokenlakeError
 from etl.plural import many
 from etl.text_width import cut_text, pad_text, text_width, wrap_text
@@ -130,33 +128,6 @@ def text_start(text: str, chars: int = TEXT_CHARS) -> Iterator[str]:
         yield from folded(line, first="  | ", indent="  | ")
     if len(shown) < len(text):
         yield f"  ... {len(text):,} characters in all"
-
-
-def json_text(result: Any, *, indent: int | None = 2) -> str:
-    """Return the JSON of dataclasses, pydantic models, times (ISO 8601) and bytes (hex).
-
-    Strings may have lone surrogates, as names of files do that are not UTF-8.
-    """
-    data = _jsonable(result)
-    separators = (",", ":") if indent is None else (",", ": ")
-    return json.dumps(data, indent=indent, ensure_ascii=False, separators=separators)
-
-
-def _jsonable(value: Any) -> Any:
-    """Return a value as dicts with strings as keys, lists, strings, numbers and None."""
-    from pydantic_core import to_jsonable_python
-
-    if is_dataclass(value) and not isinstance(value, type):
-        value = {field.name: getattr(value, field.name) for field in fields(value)}
-    elif hasattr(value, "model_dump"):
-        value = value.model_dump()
-    if isinstance(value, Mapping):
-        # Keys may have lone surrogates, too, which pydantic would encode.
-        names = (key if isinstance(key, str) else str(to_jsonable_python(key)) for key in value)
-        return dict(zip(names, map(_jsonable, value.values()), strict=True))
-    if isinstance(value, list | tuple | AbstractSet):
-        return [*map(_jsonable, value)]
-    return to_jsonable_python(value, bytes_mode="hex", inf_nan_mode="null")
 
 
 def columns(

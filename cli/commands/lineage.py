@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from etl.cli import options, output
+from etl.cli.json_text import json_text
 from etl.visible_text import VisibleStream
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def lineage(
     node = graph(table, options.version_number(table, at_version))
     if openlineage:
         for event in run_events(node):
-            output.echo(output.json_text(event, indent=None))
+            output.echo(json_text(event, indent=None))
         for each in node.walk():
             for note in each.notes:
                 options.warn(f"{each.name}: {note}")

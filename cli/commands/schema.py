@@ -3,6 +3,7 @@
 import typer
 
 from etl.cli import options, output
+from etl.cli.json_text import json_text
 
 app = typer.Typer()
 
@@ -16,4 +17,4 @@ def schema() -> None:
     """Print the JSON Schema of recipe files, for editors."""
     from etl.recipe.json_schema import json_schema
 
-    output.echo(output.json_text(json_schema()))
+    output.echo(json_text(json_schema()))

@@ -67,7 +67,7 @@ class Table:
         self.version = head.version
         self._head = head
         self._metadata = metadata
-        self._protocol = protocol
+        self.protocol = protocol
         self._state = state
         self._lost = lost
         self.name: str | None = metadata.get("name")  # None if another program created the table
@@ -219,17 +219,12 @@ class Table:
 
         ``removes`` says whether commits are to remove rows, which the table may forbid.
         """
-        protocol.check_writable(self.url, self._protocol, self._metadata, removes=removes)
-
-    @property
-    def may_have_struck_rows(self) -> bool:
-        """Whether rows of the table were ever struck: data files may have deletion vectors."""
-        return protocol.permits_vectors(self._protocol)
+        protocol.check_writable(self.url, self.protocol, self._metadata, removes=removes)
 
     def vectors(self, paths: Iterable[str]) -> dict[str, str | None]:
         """Return the deletion vectors of data files by path, as in ``data_files``."""
         vectors: dict[str, str | None] = dict.fromkeys(paths)
-        if vectors and self.may_have_struck_rows:
+        if vectors and protocol.permits_vectors(self.protocol):
             vectors |= {p: f.vector for p, f in self._snapshot.files_at(vectors).items()}
         return vectors
 
@@ -263,7 +258,7 @@ class Table:
         """
         removed = self.vectors(remove)
         self.check_writable(removes=data_change and (overwrite is not None or bool(removed)))
-        before = {"protocol": self._protocol, "metaData": self._metadata}
+        before = {"protocol": self.protocol, "metaData": self._metadata}
         info, state = dict(commit_info), next_state(before, add, overwrite)
         if overwrite is not None:
             info["operationParameters"] = {"mode": "Overwrite"}
@@ -316,7 +311,7 @@ class Table:
         self._snapshot.write_checkpoint()
         head = log_segment.read_log_segment(self.url, self.version)
         head = replace(head, digest=self._head.digest)
-        return type(self)(head, self._metadata, self._protocol)
+        return type(self)(head, self._metadata, self.protocol)
 
     def dataset(self) -> "pds.Dataset":
         """Return the table's rows as a pyarrow dataset, which skips files by their statistics.

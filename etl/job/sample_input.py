@@ -40,9 +40,10 @@ class Verdict:
 class InputSample:
     """What the filters and transforms of a recipe decide on a few documents.
 
-    ``reasons`` counts the rejected ones. ``verdicts`` are ten of them at equal distances. ``warnings`` are
-    sentences about files that cannot be read, missing keys, and conditions that are null. ``text_bytes`` are
-    those of the input, and ``rejected_bytes`` those of rejected documents, as a lake may store them.
+    ``reasons`` counts rejected documents. ``verdicts`` are ten of them at equal distances. ``warnings`` are
+    sentences about files that cannot be read, missing keys, and conditions that are null. ``text_bytes`` is
+    the size of the texts as they are read, and ``rejected_bytes`` that of rejected texts as a lake may store
+    them.
     """
 
     files: int

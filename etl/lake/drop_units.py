@@ -34,8 +34,8 @@ def drop_rows(
 ) -> Drop:
     """Return what ``documents`` or ``texts`` drops of units, given by their keys in ``documents``.
 
-    The rows of other units in the same data files are written to new ones. ``keys`` are those of the units in
-    the table. Raises TableError if a file with rows to write is damaged.
+    The rows of other units in the same data files are written to new ones. ``keys`` are the keys of the units
+    in the table itself. Raises TableError if a file with rows to write is damaged.
     """
     assert ledger.table is not None
     files = files_of_units(ledger.table, units)

@@ -38,7 +38,7 @@ def to_tag(units: Iterable[UnitRows]) -> str | None:
 
 
 def _joined(rows: list[UnitRows]) -> UnitRows:
-    """Return rows of a unit from several files, in their order, as those of one file."""
+    """Return rows of a unit from several files, in their order, as if one file had them."""
     return rows[0]._replace(rows=sum(each.rows for each in rows), last_row=rows[-1].last_row)
 
 
@@ -99,8 +99,8 @@ def unit_files(table: Table, *columns: str) -> Iterator[dict[str, Any]]:
     """Yield the data files of ``documents`` or ``texts`` in the order of addresses, each once per unit in it.
 
     An entry is as ``Table.files`` yields it, with the given columns, the address of the first and the last
-    row, ``rows`` and ``unit``, the key of the unit. If the file has other units, too, all these are those of
-    the unit, ``size`` is its share, and ``part`` says which rows are meant (``LogicalFile``).
+    row, ``rows`` and ``unit``, the key of the unit. If the file has other units, too, all these describe the
+    unit alone, ``size`` is its share, and ``part`` says which rows are meant (``LogicalFile``).
     """
     waiting: list[tuple[str, int, int, dict[str, Any]]] = []
     numbers = count()  # so that entries are not compared

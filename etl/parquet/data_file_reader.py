@@ -187,7 +187,7 @@ class DataFileReader:
         return self._struck is None and self._part is None
 
     def _live(self, rows: _Rows, first: int) -> _Rows:
-        """Return those of consecutive rows of the file, from a position on, that are not left out."""
+        """Leave out rows of a part of the file that begins at a position."""
         if self._part is not None:
             start, stop = np.clip(self._part, first, first + rows.num_rows)
             rows, first = rows.slice(start - first, stop - start), int(start)

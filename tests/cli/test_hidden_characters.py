@@ -19,7 +19,7 @@ from upath import UPath
 
 from etl.audit.trace import trace
 from etl.cli.app import app
-from etl.cli.output import json_text
+from etl.cli.json_text import json_text
 from etl.cli.run_lines import JsonLines, show_quarantined
 from etl.compute.print_listener import PrintListener
 from etl.errors import SourceError, nearest_names

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etl.cli.output import json_text
+from etl.cli.json_text import json_text
 from etl.recipe.recipe import Recipe
 from etl.visible_text import VisibleStream
 from tests.helpers.cli import ROOT, etl, start
