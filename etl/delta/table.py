@@ -31,6 +31,7 @@ from etl.delta.commit import (
     write_commit,
 )
 from etl.delta.log_segment import ranges
+from etl.delta.protocol import permits_vectors
 from etl.delta.set_transactions import SetTransactions
 from etl.delta.snapshot import Snapshot
 from etl.delta.statistics import column_types, file_table
@@ -72,6 +73,7 @@ class Table:
         self._lost = lost
         self.name: str | None = metadata.get("name")  # None if another program created the table
         self.is_remains = lost is not None  # so the next commit states what the table holds
+        self.may_have_struck_rows = permits_vectors(protocol)  # some were struck once
         self.checkpoint_error: TokenlakeError | None = None
         held = {} if state is None else state.entries
         self.held_entries = {name: held[name] for name in head.entries if name in held}
@@ -219,11 +221,6 @@ class Table:
         ``removes`` says whether commits are to remove rows, which the table may forbid.
         """
         protocol.check_writable(self.url, self._protocol, self._metadata, removes=removes)
-
-    @property
-    def may_have_struck_rows(self) -> bool:
-        """Whether rows of the table were ever struck: data files may have deletion vectors."""
-        return protocol.permits_vectors(self._protocol)
 
     def vectors(self, paths: Iterable[str]) -> dict[str, str | None]:
         """Return the deletion vectors of data files by path, as in ``data_files``."""

@@ -41,8 +41,9 @@ class InputSample:
     """What the filters and transforms of a recipe decide on a few documents.
 
     ``reasons`` counts the rejected ones. ``verdicts`` are ten of them at equal distances. ``warnings`` are
-    sentences about files that cannot be read, missing keys, and conditions that are null. ``text_bytes`` are
-    those of the input, and ``rejected_bytes`` those of rejected documents, as a lake may store them.
+    sentences about files that cannot be read, missing keys, and conditions that are null. ``text_bytes`` is
+    the size of the texts in the input, and ``rejected_bytes`` of the texts that a lake may store of rejected
+    documents.
     """
 
     files: int

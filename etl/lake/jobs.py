@@ -72,7 +72,7 @@ class Job:
     ) -> schemas.Lineage | None:
         """Return the record of a commit that adds no new rows: their origin is the newest record's.
 
-        The input tables are those of the change, or without any, also the newest record's.
+        Without input tables of the change, these are the newest record's, too.
         Of a table without a record, which has no rows yet, it is ``default``; without it, the result is None.
         """
         if (newest := find_record(table)) is not None:
