@@ -50,7 +50,9 @@ from etl.cli.app import app
 start = time.monotonic()
 app(json.loads(sys.argv[1]), standalone_mode=False)
 used = resource.getrusage(resource.RUSAGE_SELF)
-took = used.ru_utime + used.ru_stime, time.monotonic() - start, used.ru_maxrss / 1024
+# Its ru_maxrss is at least that of the process that started this one.
+status = dict(line.split(":", 1) for line in open("/proc/self/status"))
+took = used.ru_utime + used.ru_stime, time.monotonic() - start, int(status["VmHWM"].split()[0]) / 1024
 print(json.dumps(took), file=sys.stderr)
 """
 SIGNALS = 25

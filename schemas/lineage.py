@@ -105,11 +105,14 @@ class TokenizerRecord(_Record):
     prepend_bos: bool
 
 
-Action = Literal["append", "arrival", "rebuild", "drop", "epoch", "repair", "optimize", "names"]
+Action = Literal[
+    "append", "arrival", "rebuild", "drop", "strike", "epoch", "repair", "optimize", "names"
+]
 """What a commit does to its table.
 
-arrival: no rows, but later documents arrive later; drop: of the rows of changed input files; epoch: no rows,
-but an epoch of the lake starts; names: no rows, but names of input files.
+arrival: no rows, but later documents arrive later; drop: of the rows of changed input files; strike: rows are
+struck, or live again, as the input tables in their versions demand; epoch: no rows, but an epoch of the lake
+starts; names: no rows, but names of input files.
 """
 
 _STEPS: Final[tuple[TableName, ...]] = ("documents", "texts", "duplicates", "tokens")

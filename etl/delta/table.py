@@ -31,6 +31,7 @@ from etl.delta.commit import (
     write_commit,
 )
 from etl.delta.log_segment import ranges
+from etl.delta.protocol import permits_vectors
 from etl.delta.set_transactions import SetTransactions
 from etl.delta.snapshot import Snapshot
 from etl.delta.statistics import column_types, file_table
@@ -67,11 +68,12 @@ class Table:
         self.version = head.version
         self._head = head
         self._metadata = metadata
-        self.protocol = protocol
+        self._protocol = protocol
         self._state = state
         self._lost = lost
         self.name: str | None = metadata.get("name")  # None if another program created the table
         self.is_remains = lost is not None  # so the next commit states what the table holds
+        self.may_have_struck_rows = permits_vectors(protocol)  # some were struck once
         self.checkpoint_error: TokenlakeError | None = None
         held = {} if state is None else state.entries
         self.held_entries = {name: held[name] for name in head.entries if name in held}
@@ -159,9 +161,8 @@ class Table:
 
         The columns are ``path`` (relative to the table), ``size`` (int64, bytes), ``rows`` (int64, or null;
         ``physical_rows`` includes struck ones), ``vector`` (the deletion vector as in the log, or null),
-        ``digest`` (of the physical rows, or null), ``units`` (of work in the file if there are several, or
-        null), ``partition.NAME``, and for columns with statistics ``min.NAME``, ``max.NAME`` and
-        ``null_count.NAME``. ``columns`` selects some, always with ``path``.
+        ``digest`` (of the physical rows, or null), ``partition.NAME``, and for columns with statistics
+        ``min.NAME``, ``max.NAME`` and ``null_count.NAME``. ``columns`` selects some, always with ``path``.
         """
         files = self._snapshot.files(self.schema, columns)
         # sort_by() would import pandas.
@@ -219,12 +220,12 @@ class Table:
 
         ``removes`` says whether commits are to remove rows, which the table may forbid.
         """
-        protocol.check_writable(self.url, self.protocol, self._metadata, removes=removes)
+        protocol.check_writable(self.url, self._protocol, self._metadata, removes=removes)
 
     def vectors(self, paths: Iterable[str]) -> dict[str, str | None]:
         """Return the deletion vectors of data files by path, as in ``data_files``."""
         vectors: dict[str, str | None] = dict.fromkeys(paths)
-        if vectors and protocol.permits_vectors(self.protocol):
+        if vectors and self.may_have_struck_rows:
             vectors |= {p: f.vector for p, f in self._snapshot.files_at(vectors).items()}
         return vectors
 
@@ -258,7 +259,7 @@ class Table:
         """
         removed = self.vectors(remove)
         self.check_writable(removes=data_change and (overwrite is not None or bool(removed)))
-        before = {"protocol": self.protocol, "metaData": self._metadata}
+        before = {"protocol": self._protocol, "metaData": self._metadata}
         info, state = dict(commit_info), next_state(before, add, overwrite)
         if overwrite is not None:
             info["operationParameters"] = {"mode": "Overwrite"}
@@ -311,7 +312,7 @@ class Table:
         self._snapshot.write_checkpoint()
         head = log_segment.read_log_segment(self.url, self.version)
         head = replace(head, digest=self._head.digest)
-        return type(self)(head, self._metadata, self.protocol)
+        return type(self)(head, self._metadata, self._protocol)
 
     def dataset(self) -> "pds.Dataset":
         """Return the table's rows as a pyarrow dataset, which skips files by their statistics.

@@ -12,7 +12,6 @@ from etl.dedup import key_writer
 from etl.dedup.document_reader import DocumentReader
 from etl.dedup.numbered_files import ComparisonSet
 from etl.dedup.run_passes import count_cut, find_duplicates
-from etl.delta.protocol import permits_vectors
 from etl.errors import ConflictError
 from etl.job.run_context import RunContext
 from etl.lake.dedup_decisions import DedupDecisions
@@ -102,5 +101,5 @@ def _deduplicate(run: RunContext) -> None:
 def _reader(run: RunContext) -> DocumentReader:
     lake = storage.normalize(str(run.recipe.lake))
     texts = {lake: run.ledgers["texts"].table} | {each.url: each.texts for each in run.plan.others}
-    struck = (url for url, table in texts.items() if table and permits_vectors(table.protocol))
+    struck = (url for url, table in texts.items() if table and table.may_have_struck_rows)
     return DocumentReader(lake, run.recipe.dedup_stages, frozenset(struck))

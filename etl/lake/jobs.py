@@ -72,10 +72,12 @@ class Job:
     ) -> schemas.Lineage | None:
         """Return the record of a commit that adds no new rows: their origin is the newest record's.
 
+        Without input tables of the change, these are the newest record's, too.
         Of a table without a record, which has no rows yet, it is ``default``; without it, the result is None.
         """
         if (newest := find_record(table)) is not None:
-            change = replace(change, input_tables=newest.input_tables)
+            read = [*change.input_tables] or newest.input_tables
+            change = replace(change, input_tables=read)
             return self.record(Origin.of(newest), change)
         if default is not None:
             return self.record(default, change)

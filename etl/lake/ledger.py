@@ -302,7 +302,8 @@ class Ledger:
 
         ``positions`` has all struck rows of a file by path, as ``find_difference`` returns them. Raises
         ConflictError if any commit came since the ledger was opened or refreshed: what to strike must be
-        determined again.
+        determined again. The record has the action ``strike``, and the versions of the tables that say which
+        rows live.
         """
         assert self.table is not None
         added = [file for entry in add for file in entry.data_files]

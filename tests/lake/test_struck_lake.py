@@ -10,7 +10,7 @@ import pytest
 from distributed import Client
 from upath import UPath
 
-from etl import dataframe
+from etl import dataframe, schemas
 from etl.audit.duplicates.duplicate_report import duplicates
 from etl.audit.lake_comparison import compare_lakes
 from etl.audit.lake_report import report
@@ -32,8 +32,11 @@ from etl.job.shuffle import shuffle
 from etl.job.tasks import TokenizeUnit
 from etl.lake.dedup_decisions import DedupDecisions
 from etl.lake.input_log import int63
+from etl.lake.jobs import JobIdentity, hold_job
 from etl.lake.ledger import open_ledger
+from etl.lake.lineage_record import Change
 from etl.lake.row_difference import find_difference
+from etl.lake.table_versions import history
 from etl.lake.work_units import kept_units
 from etl.maintenance.optimize import optimize
 from etl.recipe.recipe import Recipe
@@ -78,7 +81,8 @@ def strike(
     recipe: Recipe, gone: Collection[Address], names: Collection[str] = tuple(KEYS_AND_COLUMNS)
 ) -> None:
     """Strike the rows of documents in tables, by default all that may have struck rows."""
-    texts = Table.open(recipe.table_url("texts"))
+    documents, texts = (Table.open(recipe.table_url(step)) for step in ("documents", "texts"))
+    read = schemas.InputTable(name="documents", url=documents.url, version=documents.version)
     sources = {int63(unit.key): unit.source for unit in kept_units(texts)}
     for name in names:
         columns = KEYS_AND_COLUMNS[name]
@@ -92,7 +96,10 @@ def strike(
         difference = find_difference(table, wanted, set(frame[by]), by=by)
         assert difference.missing.num_rows == difference.num_unstruck == 0
         assert difference.num_struck == len(stays) - sum(stays) > 0, name
-        open_ledger(table).strike(difference.struck, lambda _, __: None)
+        with hold_job(JobIdentity(lake=str(recipe.lake), kind="remove")) as job:
+            change = Change(action="strike", generation=1, input_tables=[read])
+            record = job.record_on(table, change)
+            open_ledger(table).strike(difference.struck, lambda *_, record=record: record)
 
 
 @pytest.fixture(scope="module")
@@ -114,6 +121,20 @@ def test_tables_lack_the_rows(made: Recipe, struck: Struck) -> None:
         assert rows(recipe.lake, name) == without(rows(made.lake, name), gone), name
     frame = dataframe.read_table(str(recipe.lake), "tokens").compute()
     assert len(frame) == len(rows(recipe.lake, "tokens"))
+
+
+def test_the_log_says_what_struck_the_rows(made: Recipe, struck: Struck) -> None:
+    recipe, _ = struck
+    version = Table.open(recipe.table_url("documents")).version
+    for name in KEYS_AND_COLUMNS:
+        newest, before = history(f"{recipe.lake}/{name}")[:2]
+        assert newest.lineage is not None
+        assert before.lineage is not None
+        assert newest.lineage.action == "strike"
+        [read] = newest.lineage.input_tables
+        assert (read.name, read.version) == ("documents", version)
+        assert newest.lineage.fingerprint == before.lineage.fingerprint
+        assert newest.lineage.digest != before.lineage.digest
 
 
 def test_exports(made: Recipe, struck: Struck, place: UPath) -> None:
