@@ -14,8 +14,8 @@ from etl.lake.leases import LIFETIME
 from etl.lake.table_specs import SPECS
 
 _DATA = {
-    "documents": ("kept", "rejected", "old"),
-    "texts": ("kept", "old"),
+    "documents": ("kept", "rejected", "released", "old"),
+    "texts": ("kept", "released", "old"),
     "duplicates": ("live", "released", "old"),
     "keys": ("live", "old"),
     "tokens": ("live", "released", "old"),

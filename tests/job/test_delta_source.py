@@ -172,8 +172,15 @@ def test_a_run_that_died_before_its_texts_reads_files_that_were_compacted_since(
             run(recipe, cluster=client)
     assert rows(recipe.lake, "documents") != rows(recipe.lake, "texts") == []
     table.compact()
-    run(recipe, cluster=client)
+    report = run(recipe, cluster=client)
     assert texts(recipe) == table.texts()
+    assert report.missing.without_texts == 6
+    assert len(verify(str(recipe.lake))) == 3, (
+        "documents of three files that the table has no longer"
+    )
+    run(recipe, cluster=client, drop_missing=True)
+    assert texts(recipe) == table.texts()
+    assert len(rows(recipe.lake, "documents")) == 6
     assert not make_plan(recipe).has_work()
     assert verify(str(recipe.lake)) == []
 
