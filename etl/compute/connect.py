@@ -22,6 +22,7 @@ from etl.compute.kubernetes.connect_k8s import (
 from etl.compute.listener import Listener
 from etl.compute.local_cluster import has_dashboard, start_local_cluster
 from etl.compute.missing_workers import reporting_missing_workers
+from etl.compute.scheduler_client import SchedulerClient
 from etl.compute.slurm import connect_to_slurm
 from etl.compute.worker_settings import DASK_SETTINGS
 from etl.errors import ClusterError, nearest_names
@@ -46,7 +47,7 @@ class ClusterType(Protocol):
 def connect_to_scheduler(address: str | None, request: ClusterRequest) -> Iterator[Client]:
     """Connect to a running scheduler, which keeps running."""
     try:
-        client = Client(address, timeout=_TIMEOUT, security=request.security)
+        client = SchedulerClient(address, timeout=_TIMEOUT, security=request.security)
     except (OSError, TypeError, ValueError, TimeoutError) as error:
         # Dask raises TypeError if tls:// is used without certificates.
         raise ClusterError(

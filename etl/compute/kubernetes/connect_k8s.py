@@ -16,6 +16,7 @@ from etl.compute.kubernetes.cluster_file import SCHEME, ClusterFile
 from etl.compute.kubernetes.created_cluster import created_cluster
 from etl.compute.kubernetes.dask_cluster import DASHBOARD_PORT, SCHEDULER_PORT, DaskCluster
 from etl.compute.kubernetes.outage import MAX_SECONDS
+from etl.compute.scheduler_client import SchedulerClient
 from etl.errors import ClusterError
 
 _TIMEOUT: Final = "15s"
@@ -24,7 +25,7 @@ _SPOT_SECONDS: Final = 60.0  # for spot workers to end: pods have 20
 _POLL_SECONDS: Final = 0.5
 
 
-class KubernetesClient(Client):
+class KubernetesClient(SchedulerClient):
     """A client of a cluster on Kubernetes, which can change its workers."""
 
     tokenlake_cluster: DaskCluster
