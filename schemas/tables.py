@@ -191,7 +191,10 @@ COLUMN_CONTENT: Final[Mapping[str, str]] = {
     "keeper_row": "its record in that file",
     "keeper_lake": "its lake, if that is another one",
     "kind": "`exact`, `near`, `cut` (shortened) or `short` (too little of it remains)",
-    "similarity": "the Jaccard index with the keeper; of a cut, the share of code points that are removed",
+    "similarity": (
+        "the Jaccard index with the keeper, or the containment in it; of a cut, the share of code points "
+        "that are removed"
+    ),
     "is_estimate": "whether `similarity` is an estimate from the signatures",
     "unit": "the unit of work that read the row: its key, in `keys` the first 63 bits of it",
     "cut": "the ordinals of the paragraphs, lines or sentences that are removed",

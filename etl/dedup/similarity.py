@@ -136,7 +136,13 @@ class SimilarityCheck:
         for start, stop in pairwise(group_pairs(ordered, sizes, WORDS_AT_ONCE).tolist()):
             group = Pairs(better[start:stop], worse[start:stop], ordered.similarity[start:stop])
             sets = self._shingle_sets(documents, _compared(group), sizes)
-            similarity[start:stop] = find_similar(sets, group, state, self.stage.min_similarity)
+            similarity[start:stop] = find_similar(
+                sets,
+                group,
+                state,
+                self.stage.min_similarity,
+                is_containment=self.stage.verify == "containment",
+            )
         is_similar = similarity > 0
         return pairs.assign(similarity=similarity)[is_similar][list(SIMILAR_PAIRS.columns)]
 

@@ -66,8 +66,14 @@ class DedupMinhash(DedupStage):
       saves time on large lakes and remote storage.
     - ``estimate`` reads no texts. It misses half of the pairs just at ``min_similarity``, and accepts half of
       those just below.
+    - ``containment`` reads the texts of all candidate pairs. The similarity is the share of the removed
+      document's shingles that the kept one has, too (Broder 1997): it finds excerpts of longer documents. No
+      text is removed of which a larger share than 1 - ``min_similarity`` is missing in the kept one. Use
+      ``keep: longest``: only the shorter one can be an excerpt. A candidate pair still needs an equal band,
+      and the shorter the excerpt, the lower the Jaccard index: that of an excerpt of two thirds is 0.67.
 
-    With the last two, the column ``is_estimate`` of ``duplicates`` marks the similarities that are estimates.
+    With ``near_limit`` and ``estimate``, the column ``is_estimate`` of ``duplicates`` marks the similarities
+    that are estimates.
 
     ``keep`` chooses among duplicates: the first by address, the longest, or the best by a column or a list
     of sources (see ``KeepRule``). Each duplicate is similar to the document that is kept for it; chains are
@@ -95,8 +101,8 @@ class DedupMinhash(DedupStage):
     """Numbers in each band; more find fewer dissimilar pairs."""
     min_similarity: Annotated[float, Field(gt=0, le=1)] = 0.8
     """The lowest similarity of duplicates, up to 1; 0.8 as in Gopher (Rae et al. 2021, A.1.1)."""
-    verify: Literal["exact", "near_limit", "estimate"] = "exact"
-    """How the similarity of a candidate pair is found: ``exact``, ``near_limit`` or ``estimate``."""
+    verify: Literal["exact", "near_limit", "estimate", "containment"] = "exact"
+    """How the similarity of a pair is found: ``exact``, ``near_limit``, ``estimate`` or ``containment``."""
     keep: Literal["first", "longest"] | KeepRule = "first"
     """Which of several duplicates is kept: the ``first`` by address, the ``longest``, or by a rule."""
     fold_digits: bool = True
@@ -154,7 +160,7 @@ class DedupMinhash(DedupStage):
     @property
     def has_estimates(self) -> bool:
         """Whether the similarities of some pairs in ``duplicates`` are estimates."""
-        return self.verify != "exact"
+        return self.verify in ("near_limit", "estimate")
 
     def column_identity(self) -> dict[str, Any]:
         """Return the settings that determine ``signature``: without bands, threshold and choice."""
@@ -224,6 +230,8 @@ class DedupMinhash(DedupStage):
         ((76, 113), (76, 103))
         """
         n = self.permutations
+        if self.verify == "containment":  # signatures say little of it
+            return 0, n + 1
         if self.verify == "estimate":
             passing = next(k for k in range(n + 1) if k / n >= self.min_similarity)
             return passing, passing
@@ -262,13 +270,19 @@ class DedupMinhash(DedupStage):
           found         5%   21%   56%   77%   92%   99%  100%  100%
           joined        0%    0%    0%    0%   92%   99%  100%  100%
         """
-        threshold, size = self.min_similarity, 4 * (1 + self.permutations)
+        size = 4 * (1 + self.permutations)
         bands = f"near        {self.bands} bands of {self.rows} rows: {size} bytes per document"
-        share = f"{self.match_probability(threshold):.1%} of pairs at similarity {threshold:.2f}"
         similarities, candidates, matches = zip(*self.curve(), strict=True)
-        return [
-            f"{bands}; joins {share}",
+        found = [
             "  similarity" + "".join(f"{similarity:>6.2f}" for similarity in similarities),
             "  found     " + "".join(f"{probability:>6.0%}" for probability in candidates),
+        ]
+        threshold = f"{self.min_similarity:.2f}"
+        if self.verify == "containment":
+            return [f"{bands}; joins the pairs found whose containment is {threshold}", *found]
+        share = f"{self.match_probability(self.min_similarity):.1%}"
+        return [
+            f"{bands}; joins {share} of pairs at similarity {threshold}",
+            *found,
             "  joined    " + "".join(f"{probability:>6.0%}" for probability in matches),
         ]

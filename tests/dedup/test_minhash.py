@@ -92,6 +92,25 @@ def test_a_chain_does_not_collapse(client: Client, place: UPath) -> None:
     )
 
 
+@pytest.mark.parametrize(("verify_by", "gone"), [("containment", 2), ("exact", 0)])
+def test_excerpts_go_for_the_document_that_contains_them(
+    client: Client, place: UPath, verify_by: str, gone: int
+) -> None:
+    text = words(5, 200)
+    texts = [text[20:150], text, text[:110], [*text[:100], *words(6, 100)]]
+    records: list[Record] = [
+        {"doc_id": str(number), "body": " ".join(body), "link": None}
+        for number, body in enumerate(texts)
+    ]
+    near = {"verify": verify_by, "bands": 50, "rows": 2, "keep": "longest"}
+    source = write(place / "in", records, 2)
+    recipe = make(place / "lake", source, {"length": {}}, {"dedup_minhash": near})
+    run(recipe, cluster=client)
+    assert pairs(recipe) == {(number, "1", "near") for number in ("0", "2")[:gone]}
+    assert {row["similarity"] for row in rows(recipe.lake, "duplicates")} == {1.0} or not gone
+    assert verify(str(recipe.lake)) == []
+
+
 @pytest.mark.parametrize("keep", ["longest", {"highest": "num_words"}, {"lowest": "num_words"}])
 def test_the_preferred_document_stays(client: Client, place: UPath, keep: Any) -> None:
     texts = [words(family)[: 100 + size] for family in range(4) for size in (3, 9, 0, 9, 5)]

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -77,7 +77,8 @@ def naive(texts: list[str], pairs: pd.DataFrame, stage: DedupMinhash) -> Similar
     values = {}
     for better, worse in pairs[["better", "worse"]].itertuples(index=False):
         one, other = (sets[file_of(k) * _PER_FILE + row_of(k)] for k in (better, worse))
-        values[better, worse] = len(one & other) / len(one | other)
+        whole = other if stage.verify == "containment" else one | other
+        values[better, worse] = len(one & other) / len(whole)
     return {pair: value for pair, value in values.items() if value >= stage.min_similarity}
 
 
@@ -91,15 +92,21 @@ def keepers(similar: Similar) -> dict[int, tuple[int, float]]:
     return chosen
 
 
+@pytest.mark.parametrize("verify", ["exact", "containment"])
 @pytest.mark.parametrize("words", [1, 200, 1 << 24])
 @pytest.mark.parametrize(("files", "parts"), [(8, 1), (8, 3), (1, 1), (1, 2)])
 def test_decisions_are_those_of_all_pairs_for_any_grouping(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: int, files: int, parts: int
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: int,
+    files: int,
+    parts: int,
+    verify: Literal["exact", "containment"],
 ) -> None:
     """``files`` are the files of a bucket, ``words`` the most that a task holds at once."""
     monkeypatch.setattr(similarity, "WORDS_AT_ONCE", words)
     monkeypatch.setattr(similarity, "FILES_PER_BUCKET", files)
-    stage = DedupMinhash(bands=28, rows=4, min_similarity=_LIMIT)
+    stage = DedupMinhash(bands=28, rows=4, min_similarity=_LIMIT, verify=verify)
     texts = [str(record["body"]) for record in tangled(words % 5 + files, 80)]
     pairs = candidates(texts, stage)
     known = naive(texts, pairs, stage)

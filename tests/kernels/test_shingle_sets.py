@@ -30,19 +30,24 @@ def naive_set(text: str, shingling: Shingling) -> set[tuple[str, ...]]:
     return {tuple(units[k : k + shingling.size]) for k in runs}
 
 
+def contained(better: set[object], worse: set[object]) -> float:
+    return len(better & worse) / len(worse) if worse else 0.0
+
+
 def jaccard(one: set[object], other: set[object]) -> float:
     return len(one & other) / len(one | other) if one | other else 0.0
 
 
-@given(st.lists(documents, min_size=1, max_size=4), shinglings, limits)
-def test_sets_and_similarities_are_those_of_strings(texts, shingling, limit):
+@given(st.lists(documents, min_size=1, max_size=4), shinglings, limits, st.booleans())
+def test_sets_and_similarities_are_those_of_strings(texts, shingling, limit, is_containment):
     sets = [naive_set(text, shingling) for text in texts]
     ours = shingle_sets(buffers(pa.array(["skipped", *texts], pa.string())[1:]), shingling)
     assert (ours.stops - ours.starts).tolist() == [len(each) for each in sets]
     for k in range(1, len(texts)):
         pair = Pairs(np.array([0]), np.array([k]), np.array([np.nan]))
-        (found,) = find_similar(ours, pair, np.full(len(texts), OPEN, np.int8), limit).tolist()
-        expected = jaccard(sets[0], sets[k])
+        state = np.full(len(texts), OPEN, np.int8)
+        found = find_similar(ours, pair, state, limit, is_containment=is_containment).item()
+        expected = (contained if is_containment else jaccard)(sets[0], sets[k])
         assert found == (expected if expected >= limit else 0)
 
 

@@ -88,7 +88,7 @@ def test_the_curve_has_the_probabilities_of_each_similarity():
     st.floats(0.01, 1),
     st.integers(1, 40),
     st.integers(1, 30),
-    st.sampled_from(["exact", "near_limit", "estimate"]),
+    st.sampled_from(["exact", "near_limit", "estimate", "containment"]),
 )
 def test_texts_are_compared_unless_the_estimate_is_far_from_the_limit(limit, bands, rows, verify):
     stage = DedupMinhash(min_similarity=limit, bands=bands, rows=rows, verify=verify)
@@ -97,6 +97,9 @@ def test_texts_are_compared_unless_the_estimate_is_far_from_the_limit(limit, ban
     assert 0 <= least <= enough <= size + 1
     at_limit = stage.agreement_probabilities(limit)
     assert at_limit.sum() == pytest.approx(1)
+    if verify == "containment":
+        assert (least, enough) == (0, size + 1)
+        return
     if verify == "estimate":
         assert least == enough == np.flatnonzero(np.arange(size + 1) / size >= limit)[0]
         return

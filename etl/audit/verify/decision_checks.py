@@ -2,8 +2,8 @@
 
 Exact duplicates must have the content hash of their keepers. Near-duplicates must have a similarity of at
 least the limit, and signatures that agree with it: exactly if it is an estimate, otherwise in a number of
-values that is not too unlikely. The texts are not read again. Memory: the hashes or signatures of the
-duplicates and their keepers.
+values that is not too unlikely. Signatures say little of a containment, so they are not compared with it. The
+texts are not read again. Memory: the hashes or signatures of the duplicates and their keepers.
 """
 
 import functools
@@ -49,7 +49,10 @@ def check_decisions(
 
 def _differ(pairs: pl.DataFrame, stage: DedupMinhash) -> list[bool]:
     """Return for each pair whether its signatures contradict its similarity, or this is too low."""
-    least = functools.cache(lambda similarity: _least_agreement(stage, similarity))
+    is_containment = stage.verify == "containment"
+    least = functools.cache(
+        lambda similarity: 0.0 if is_containment else _least_agreement(stage, similarity)
+    )
     columns = (pairs[n].to_list() for n in ("signature", "signature_keeper", "similarity"))
     is_estimate = pairs["is_estimate"].fill_null(value=False).to_list()
     return [
