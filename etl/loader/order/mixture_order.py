@@ -133,6 +133,34 @@ class MixtureOrder:
             numbers[at] = np.minimum(taken, index).sum() + earlier
         return numbers
 
+    def find_sample(self, source: int, number: int) -> int:
+        """Return the sample of the mixture that is a sample of a source: the inverse of ``block``."""
+        sample_class, index = self._turn(source, number)
+        # The phase, and in it the block, in which the class takes its sample of that index.
+        phase, before = 0, 0
+        for later in range(1, len(self.shares)):
+            taken = int(self.counts_before(sample_class, later)[source])
+            if taken <= index:
+                phase, before = later, taken
+        block, nth = divmod(index - before, int(self.shares[phase, source]))
+        sources, indices = self._spread(sample_class, phase, block)
+        offset = int(np.flatnonzero((sources == source) & (indices == nth))[0])
+        position = self._position(sample_class, self.firsts[phase]) + block * BLOCK + offset
+        return position * self.classes + sample_class
+
+    def _turn(self, source: int, number: int) -> tuple[int, int]:
+        """Return the class that takes a sample of a source, and the index of the sample there."""
+        index, sample_class = divmod(number, self.classes)
+        if self._taken is None or index < self._taken[:, source].min():
+            return sample_class, index
+        # As in ``_in_turn``, only some classes have late samples, which take turns.
+        taken = self._taken[:, source]
+        index = int(taken.min())
+        while (through := int(np.minimum(taken, index + 1).sum())) <= number:
+            index += 1
+        late = np.flatnonzero(taken > index)
+        return int(late[number - (through - len(late))]), index
+
     @cached_property
     def _taken(self) -> np.ndarray | None:
         """The samples of each source in each class, (classes, K) int64; None if the order is endless."""

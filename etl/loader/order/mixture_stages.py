@@ -150,6 +150,20 @@ class MixtureStages:
         later, samples = np.divmod(numbers - firsts[at], sizes[at])
         return passes[at] + later, samples
 
+    def find_sample(self, source: int, number: int) -> int:
+        """Return the sample of the mixture that is a sample of a source; both count all epochs."""
+        at = bisect_right([int(stage.taken[source]) for stage in self._stages], number) - 1
+        stage = self._stages[at]
+        return stage.first_sample + stage.order.find_sample(
+            source, number - int(stage.taken[source])
+        )
+
+    def taken_before(self, sample: int) -> np.ndarray:
+        """Return the samples of each source before a sample of the mixture, (K,) int64."""
+        stage = self.of_sample(sample)
+        taken: np.ndarray = stage.taken + stage.order.counts(sample - stage.first_sample)
+        return taken
+
     def seq_lens_of(self, source: int) -> Schedule[int]:
         """Return the lengths of the windows of a source, by the number of the source's samples."""
         starts = {int(stage.taken[source]): stage.seq_len for stage in self._stages}
