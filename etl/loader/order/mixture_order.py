@@ -133,8 +133,11 @@ class MixtureOrder:
             numbers[at] = np.minimum(taken, index).sum() + earlier
         return numbers
 
-    def find_sample(self, source: int, number: int) -> int:
-        """Return the sample of the mixture that is a sample of a source: the inverse of ``block``."""
+    def find_sample(self, source: int, number: int) -> int | None:
+        """Return the sample of the mixture that is a sample of a source: the inverse of ``block``.
+
+        None if the source has no weight any more when it would come.
+        """
         sample_class, index = self._turn(source, number)
         # The phase, and in it the block, in which the class takes its sample of that index.
         phase, before = 0, 0
@@ -142,6 +145,8 @@ class MixtureOrder:
             taken = int(self.counts_before(sample_class, later)[source])
             if taken <= index:
                 phase, before = later, taken
+        if not self.shares[phase, source]:
+            return None
         block, nth = divmod(index - before, int(self.shares[phase, source]))
         sources, indices = self._spread(sample_class, phase, block)
         offset = int(np.flatnonzero((sources == source) & (indices == nth))[0])
@@ -231,6 +236,11 @@ class MixtureOrder:
         """Return the number of samples of each source before a sample of the mixture, (K,) int64."""
         total: np.ndarray = self._all_counts(sample).sum(axis=0)
         return total
+
+    def numbers_end(self, sample: int) -> np.ndarray:
+        """Return a number above those of all samples of each source before a sample, (K,) int64."""
+        end: np.ndarray = self._all_counts(sample).max(axis=0) * self.classes
+        return end
 
     def _expected(self, sample: int) -> np.ndarray:
         """Return about the number of samples of each source in a class before a sample, (K,) float64."""

@@ -150,19 +150,20 @@ class MixtureStages:
         later, samples = np.divmod(numbers - firsts[at], sizes[at])
         return passes[at] + later, samples
 
-    def find_sample(self, source: int, number: int) -> int:
-        """Return the sample of the mixture that is a sample of a source; both count all epochs."""
+    def find_sample(self, source: int, number: int) -> int | None:
+        """Return the sample of the mixture that is a sample of a source; both count all epochs.
+
+        None if the source has no weight any more when it would come.
+        """
         at = bisect_right([int(stage.taken[source]) for stage in self._stages], number) - 1
         stage = self._stages[at]
-        return stage.first_sample + stage.order.find_sample(
-            source, number - int(stage.taken[source])
-        )
+        sample = stage.order.find_sample(source, number - int(stage.taken[source]))
+        return None if sample is None else stage.first_sample + sample
 
-    def taken_before(self, sample: int) -> np.ndarray:
-        """Return the samples of each source before a sample of the mixture, (K,) int64."""
+    def numbers_end(self, sample: int) -> np.ndarray:
+        """Return a number above those of all samples of each source before a sample, (K,) int64."""
         stage = self.of_sample(sample)
-        taken: np.ndarray = stage.taken + stage.order.counts(sample - stage.first_sample)
-        return taken
+        return stage.taken + stage.order.numbers_end(sample - stage.first_sample)
 
     def seq_lens_of(self, source: int) -> Schedule[int]:
         """Return the lengths of the windows of a source, by the number of the source's samples."""
