@@ -79,7 +79,9 @@ class SampleFinder:
         tokens = range(start + document.tokens.start, start + document.tokens.stop)
         for unit in plan.find_units(document.group, tokens):
             windows = self.locator.unit_windows(plan, unit)
-            is_inside = (windows.tokens < tokens.stop) & (windows.tokens + windows.counts > tokens.start)
+            is_inside = (windows.tokens < tokens.stop) & (
+                windows.tokens + windows.counts > tokens.start
+            )
             numbers = np.searchsorted(windows.firsts, np.flatnonzero(is_inside), side="right") - 1
             first = self._stream.start(int(np.flatnonzero(self._stream.groups == unit)[0]))
             yield from (first + number for number in numbers.tolist())

@@ -75,9 +75,7 @@ class _ReadEpoch:
         return step, rank, int(np.count_nonzero(ranks[:offset] == rank))
 
 
-def find_exposures(
-    dataset: TokenDataset | TokenMixture, ids: Sequence[str]
-) -> list[SeenDocument]:
+def find_exposures(dataset: TokenDataset | TokenMixture, ids: Sequence[str]) -> list[SeenDocument]:
     """Return when the training whose state a dataset has resumed has seen the documents with some ids.
 
     Reads the ids and lengths of all documents, and no tokens. Exposures are in the order of the training. A

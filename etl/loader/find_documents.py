@@ -112,7 +112,10 @@ class Locator:
     def _locate_pieces(self, plan: UnitPlan, window: int) -> Iterator[DocumentSpan]:
         """Yield the documents of a best-fit window of the stream; they are in its inputs."""
         unit_index = self._stream.group_index(window)
-        windows, rows = self.unit_windows(plan, int(self._stream.groups[unit_index])), plan.row_groups
+        windows, rows = (
+            self.unit_windows(plan, int(self._stream.groups[unit_index])),
+            plan.row_groups,
+        )
         pieces = windows.pieces(window - self._stream.start(unit_index))
         column = 0
         for first, count in zip(

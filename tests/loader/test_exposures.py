@@ -2,6 +2,7 @@
 
 import json
 from collections import defaultdict
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -10,7 +11,7 @@ from typer.testing import CliRunner
 
 from etl.cli.app import app
 from etl.errors import LoaderError
-from etl.loader import Format, PlanChange, Schedule, Shard, Shuffle, TokenDataset, TokenMixture
+from etl.loader import Format, Schedule, Shard, Shuffle, TokenDataset, TokenMixture
 from etl.loader.exposures import find_exposures
 from etl.loader.replay import open_saved
 from tests.helpers.token_tables import MIXED, SMALL, documents, make_lake
@@ -79,8 +80,6 @@ def check(dataset, shapes, seen) -> None:
 
 
 def numbered(options):
-    from dataclasses import replace
-
     return {**options, "format": replace(options.get("format", Format()), sample_numbers=True)}
 
 
@@ -108,3 +107,38 @@ def test_exposures_in_a_mixture_follow_changed_weights(lakes, kind, legs, weight
     state, seen = train(open_rank, legs)
     named = [f"{name}={url}" for name, url in lakes.items()]
     check(open_saved(named, state, shard=Shard()), {"web": SMALL, "code": OTHER}, seen)
+
+
+def test_a_document_that_was_never_seen_says_so_and_an_unknown_one_is_an_error(lake, tmp_path):
+    dataset = TokenDataset(lake, seq_len=9, shuffle=False)
+    loop = iter(dataset.batches(2))
+    next(loop)
+    next(loop)
+    file = tmp_path / "state.json"
+    file.write_text(json.dumps(dataset.state_dict()))
+
+    def run(*words):
+        return CliRunner().invoke(app, ["trace", lake, *words])
+
+    shown = run("--id", "0-2", "--id", "3-2", "--state", str(file))
+    assert shown.exit_code == 0, shown.output
+    first, second = shown.stdout.split("\n\n")
+    assert "seen        3 times" in first
+    assert "epoch 0, step 1, rank 0, row 0 (sample 2): tokens 13 to 17" in first
+    assert second.splitlines()[-1].split() == ["seen", "never"]
+    by_json = json.loads(run("--id", "0-2", "--state", str(file), "--json").stdout)
+    assert [each["step"] for each in by_json[0]["exposures"]] == [0, 0, 1]
+    unknown = run("--id", "0-2", "--id", "nowhere", "--state", str(file))
+    assert "no document with the id 'nowhere' has tokens" in unknown.stderr
+    assert "hint:" in unknown.stderr
+    for words in ((), ("--source", "a", "--row", "1", "--state", str(file)), (lake, "--id", "0-2")):
+        assert run(*words).exit_code == 2
+
+
+def test_samples_before_the_record_are_seen_in_unknown_steps(lake):
+    dataset = TokenDataset(lake, seq_len=9, shuffle=False)
+    resumed = TokenDataset.from_state(lake, dataset.state_dict(consumed=2))
+    next(iter(resumed.batches(3)))
+    (seen,) = find_exposures(resumed, ["0-2"])
+    places = [(each.step, each.rank, each.row, each.sample) for each in seen.exposures]
+    assert places == [(None, None, None, 0), (None, None, None, 1), (None, 0, 0, 2)]

@@ -192,7 +192,9 @@ class UnitPlan(EpochPlan):
     def find_units(self, group: int, tokens: range) -> list[int]:
         """Return the units that have some tokens of a row group, which are given as those of the table."""
         run, strand = np.argwhere((self.first_groups <= group) & (group < self.stop_groups))[0]
-        stop = len(self.unit_tokens) if run + 1 == len(self.first_units) else self.first_units[run + 1]
+        stop = (
+            len(self.unit_tokens) if run + 1 == len(self.first_units) else self.first_units[run + 1]
+        )
         return [
             unit
             for unit in range(int(self.first_units[run]), int(stop))
