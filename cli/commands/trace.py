@@ -73,10 +73,9 @@ def trace(
         return
     if len(lakes) > 1:
         raise typer.BadParameter("several lakes need --state FILE")
+    named: list[str | None] = [*(ids or [None])]
     traces = [
-        each
-        for id_ in ids or [None]
-        for each in trace_document(lakes[0], id=id_, source=source, row=row)
+        each for id_ in named for each in trace_document(lakes[0], id=id_, source=source, row=row)
     ]
     output.print_result(traces, lines, as_json=as_json)
 

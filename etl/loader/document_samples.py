@@ -1,6 +1,6 @@
 """Find the samples with tokens of a document: the inverse of ``find_documents.py``.
 
-The ids and lengths of all documents are read once, in their small columns, and no tokens. From there on, it is
+The ids and lengths of all documents are read once, in their small columns, and no tokens. The rest is
 arithmetic: a document's place in the table, its windows in the stream of an epoch, and their samples.
 """
 
@@ -36,7 +36,7 @@ def find_documents(index: TableIndex, ids: Collection[str]) -> Iterator[StoredDo
         counts = np.array(columns["num_tokens"].to_pylist(), np.int64)
         counts += index.prefix_lengths(group, counts)
         ends = np.cumsum(counts)
-        nth = np.cumsum(counts > 0) - (counts > 0)
+        nth: np.ndarray = np.cumsum(counts > 0) - (counts > 0)
         for row in (row for row, name in enumerate(names) if name in wanted):
             stop = int(ends[row])
             tokens = range(stop - int(counts[row]), stop)

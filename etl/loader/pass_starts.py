@@ -33,7 +33,7 @@ from etl.loader.ranks import Rank
 from etl.loader.read_parts import (
     PAGE_VALUES,
     Place,
-    ReadPart,
+    TrainingPart,
     begin_part,
     cut_parts,
     from_page,
@@ -90,7 +90,7 @@ class Resumed(NamedTuple):
     first_sample: int
     turn: int
     steps: int
-    parts: Sequence[ReadPart]  # that were read up to the start of the pass
+    parts: Sequence[TrainingPart]  # that were read up to the start of the pass
 
 
 class Start(NamedTuple):
@@ -145,7 +145,7 @@ class Passes:
         return bool(self._values[_READERS]) and bool(self._values[_RUNS_AHEAD])
 
     @property
-    def parts(self) -> list[ReadPart]:
+    def parts(self) -> list[TrainingPart]:
         """What the training has read, up to the batch that was returned last, as far as it is known."""
         values, parts = self._values, from_page(self._values[_PARTS])
         if not values[_READERS]:
@@ -154,7 +154,7 @@ class Passes:
         reached = epoch, int(values[_FIRST if self.runs_ahead else _CONSUMED])
         if self.has_ended:
             reached = epoch + 1, 0
-        return [*parts[:-1], ReadPart.of(parts[-1].start, reached, parts[-1].size)]
+        return [*parts[:-1], TrainingPart.of(parts[-1].start, reached, parts[-1].size)]
 
     @property
     def steps(self) -> Steps | None:
@@ -184,7 +184,7 @@ class Passes:
         consumed: int,
         *,
         is_set: bool = False,
-        parts: Sequence[ReadPart] | None = None,
+        parts: Sequence[TrainingPart] | None = None,
     ) -> None:
         """Begin the next pass at a position; ``is_set``: even if nothing is left of the epoch there.
 
@@ -275,7 +275,7 @@ class Passes:
         return epoch, first
 
     def _publish(
-        self, worker: Worker, planned: Planned, start: Place | None, parts: Sequence[ReadPart]
+        self, worker: Worker, planned: Planned, start: Place | None, parts: Sequence[TrainingPart]
     ) -> None:
         """Write where the pass begins after the parts that were read, for the other workers."""
         values = self._values

@@ -1,4 +1,4 @@
-"""`ReadPart`: the samples that a training has read, as consecutive parts that were read in equal steps.
+"""`TrainingPart`: the samples that a training has read, as consecutive parts that were read in equal steps.
 
 A training that is never interrupted has read one part, over any number of epochs. A new part begins where it
 moves to another epoch, or resumes so that the steps are others. States record the parts, and so does the page
@@ -20,7 +20,7 @@ Place = tuple[int, int]
 """An epoch, and the number of its samples that come before."""
 
 
-class ReadPart(NamedTuple):
+class TrainingPart(NamedTuple):
     """Samples that follow each other over the ends of epochs, read in equal steps of all ranks."""
 
     epoch: int  # of its first sample
@@ -33,9 +33,9 @@ class ReadPart(NamedTuple):
     multiple: int
 
     @staticmethod
-    def of(start: Place, end: Place, size: StepSize) -> "ReadPart":
+    def of(start: Place, end: Place, size: StepSize) -> "TrainingPart":
         """Return the part between two places."""
-        return ReadPart(*start, *end, *size)
+        return TrainingPart(*start, *end, *size)
 
     @property
     def start(self) -> Place:
@@ -57,7 +57,7 @@ class ReadPart(NamedTuple):
         return self.first_sample if epoch == self.epoch else 0
 
     def continues_at(self, start: Place, size: StepSize) -> bool:
-        """Return whether steps that begin at a place are those of this part, if it reaches as far."""
+        """Return whether this part, if it reaches a place, has the same steps from there on."""
         offset = start[1] - self.first_sample_of(start[0])
         stride = size.batch_size * size.world_size
         return self.size == size and (start[1] == 0 or offset % stride == 0)
@@ -67,49 +67,49 @@ UNKNOWN = StepSize(0, 0, 0, 0)
 """Steps that are not recorded."""
 
 
-def cut_parts(parts: Sequence[ReadPart], end: Place) -> list[ReadPart]:
+def cut_parts(parts: Sequence[TrainingPart], end: Place) -> list[TrainingPart]:
     """Return the parts up to a place; what is not recorded was read from the beginning, in unknown steps.
 
-    >>> part = ReadPart.of((0, 0), (2, 8), StepSize(4, 1, 0, 1))
+    >>> part = TrainingPart.of((0, 0), (2, 8), StepSize(4, 1, 0, 1))
     >>> cut_parts([part], (1, 20))[0].stop, cut_parts([], (0, 3))[0].size == UNKNOWN
     ((1, 20), True)
     """
     kept = [part for part in parts if part.start < end]
     if not kept:
-        return [] if end == (0, 0) else [ReadPart.of((0, 0), end, UNKNOWN)]
-    return [*kept[:-1], ReadPart.of(kept[-1].start, end, kept[-1].size)]
+        return [] if end == (0, 0) else [TrainingPart.of((0, 0), end, UNKNOWN)]
+    return [*kept[:-1], TrainingPart.of(kept[-1].start, end, kept[-1].size)]
 
 
 def begin_part(
-    parts: Sequence[ReadPart], start: Place, size: StepSize, *, is_complete: bool
-) -> list[ReadPart]:
+    parts: Sequence[TrainingPart], start: Place, size: StepSize, *, is_complete: bool
+) -> list[TrainingPart]:
     """Return the parts when a pass begins at a place.
 
     ``is_complete`` says whether the last part leaves no step of its last epoch.
     """
-    *kept, last = parts or [ReadPart.of(start, start, size)]
+    *kept, last = parts or [TrainingPart.of(start, start, size)]
     is_next = start == last.stop or (is_complete and start == (last.end_epoch + 1, 0))
     if is_next and last.continues_at(start, size):
         return [*kept, last]
     kept += [last] if last.start != last.stop else []
-    kept.append(ReadPart.of(start, start, size))
+    kept.append(TrainingPart.of(start, start, size))
     if len(kept) > _MAX_PARTS:
-        kept[:2] = [ReadPart.of(kept[0].start, kept[1].stop, UNKNOWN)]
+        kept[:2] = [TrainingPart.of(kept[0].start, kept[1].stop, UNKNOWN)]
     return kept
 
 
-def to_page(parts: Sequence[ReadPart]) -> list[int]:
+def to_page(parts: Sequence[TrainingPart]) -> list[int]:
     """Return parts as the integers of a page, with zeros behind them."""
     values = [len(parts), *chain.from_iterable(parts)]
     return values + [0] * (PAGE_VALUES - len(values))
 
 
-def from_page(values: Sequence[int]) -> list[ReadPart]:
+def from_page(values: Sequence[int]) -> list[TrainingPart]:
     """Return the parts in the integers of a page.
 
-    >>> part = ReadPart.of((0, 0), (2, 8), StepSize(4, 1, 0, 1))
+    >>> part = TrainingPart.of((0, 0), (2, 8), StepSize(4, 1, 0, 1))
     >>> from_page(to_page([part])) == [part]
     True
     """
     starts = range(1, 1 + values[0] * _FIELDS, _FIELDS)
-    return [ReadPart(*values[start : start + _FIELDS]) for start in starts]
+    return [TrainingPart(*values[start : start + _FIELDS]) for start in starts]

@@ -11,7 +11,7 @@ from typing import Any
 
 from etl.errors import LoaderError
 from etl.loader.order.epochs import Epochs
-from etl.loader.read_parts import ReadPart, cut_parts
+from etl.loader.read_parts import TrainingPart, cut_parts
 from etl.plural import many
 
 STATE_FORMAT = 6
@@ -75,14 +75,14 @@ def find_state(saved: Mapping[str, Any]) -> State:
     return state
 
 
-def parts_of(state: State) -> list[ReadPart]:
+def parts_of(state: State) -> list[TrainingPart]:
     """Return what a training had read when its state was saved."""
     return cut_parts(recorded_parts(state), (int(state["epoch"]), int(state["consumed"])))
 
 
-def recorded_parts(state: State) -> list[ReadPart]:
+def recorded_parts(state: State) -> list[TrainingPart]:
     """Return what a state records; in the state of a worker, the newest part has the rest of its pass."""
-    return [ReadPart(**part) for part in state.get("read", [])]
+    return [TrainingPart(**part) for part in state.get("read", [])]
 
 
 def check_state(state: State, own: State, *, where: str) -> None:
@@ -116,7 +116,7 @@ def check_position(state: State, epochs: Epochs, *, where: str) -> None:
     epoch = whole_number("epoch", state["epoch"], where=where)
     _check_samples("consumed", state["consumed"], epoch, epochs, where=where)
     for part in state.get("read", []):
-        for name in ReadPart._fields:
+        for name in TrainingPart._fields:
             whole_number(f"{name} of a part that was read", part.get(name), where=where)
     if not state.keys() & _WORKER_KEYS:
         return

@@ -3,6 +3,7 @@
 import json
 from collections import defaultdict
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -10,14 +11,13 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from etl.cli.app import app
-from etl.errors import LoaderError
 from etl.loader import Format, Schedule, Shard, Shuffle, TokenDataset, TokenMixture
 from etl.loader.exposures import find_exposures
 from etl.loader.replay import open_saved
 from tests.helpers.token_tables import MIXED, SMALL, documents, make_lake
 
 OTHER = [[[13] * 40, [7] * 30], [[200]], [[0, 3, 90]]]
-KINDS = {
+KINDS: dict[str, dict[str, Any]] = {
     "windows": {"seq_len": 9},
     "padded": {"seq_len": 9, "format": Format(pad_id=0)},
     "best fit": {"seq_len": 9, "format": Format(pack="best_fit")},
@@ -45,7 +45,7 @@ def train(open_rank, legs, state=None):
         ranks = [open_rank(Shard(rank=rank, world_size=world_size)) for rank in range(world_size)]
         for rank in ranks if state is not None else ():
             rank.load_state_dict(state)
-        loops = [iter(()) for _ in ranks]
+        loops: list[Any] = [iter(()) for _ in ranks]
         for _ in range(num_steps):
             batches = [next(loop, None) for loop in loops]
             if batches[0] is None:

@@ -238,7 +238,7 @@ class MixtureOrder:
         return total
 
     def numbers_end(self, sample: int) -> np.ndarray:
-        """Return a number above those of all samples of each source before a sample, (K,) int64."""
+        """Return a number above the numbers of each source's samples before a sample, (K,) int64."""
         end: np.ndarray = self._all_counts(sample).max(axis=0) * self.classes
         return end
 

@@ -161,9 +161,10 @@ class MixtureStages:
         return None if sample is None else stage.first_sample + sample
 
     def numbers_end(self, sample: int) -> np.ndarray:
-        """Return a number above those of all samples of each source before a sample, (K,) int64."""
+        """Return a number above the numbers of each source's samples before a sample, (K,) int64."""
         stage = self.of_sample(sample)
-        return stage.taken + stage.order.numbers_end(sample - stage.first_sample)
+        end: np.ndarray = stage.taken + stage.order.numbers_end(sample - stage.first_sample)
+        return end
 
     def seq_lens_of(self, source: int) -> Schedule[int]:
         """Return the lengths of the windows of a source, by the number of the source's samples."""

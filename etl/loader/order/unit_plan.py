@@ -190,7 +190,7 @@ class UnitPlan(EpochPlan):
         return (windows.start + slot - in_lane.start) * self.lanes + lane
 
     def find_units(self, group: int, tokens: range) -> list[int]:
-        """Return the units that have some tokens of a row group, which are given as those of the table."""
+        """Return the units that have some of the table's tokens, which are in a row group."""
         run, strand = np.argwhere((self.first_groups <= group) & (group < self.stop_groups))[0]
         stop = (
             len(self.unit_tokens) if run + 1 == len(self.first_units) else self.first_units[run + 1]
