@@ -2,7 +2,8 @@
 
 A run writes the rows of a unit of work to files of their own, whose names begin with the key of the unit.
 Small input files are read in packs, and ``etl optimize`` merges small data files: such a file has the rows of
-many units, one unit after the other, and the log lists these units as a tag of the file (``etl.parquet.data_file.UNITS_TAG``).
+many units, one unit after the other, and the log lists these units as a tag of the file
+(``etl.parquet.data_file.UNITS_TAG``).
 """
 
 import json
