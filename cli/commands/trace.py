@@ -54,7 +54,7 @@ def trace(
     ] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Trace a document from its input file to its tokens, or to the batches that had it.
+    """Trace a document from its input file to its tokens or its batches.
 
     For a document without tokens, prints why it was removed: the limit that it fails, its signals and its
     text, which is read again from the input file if the lake does not store it.
@@ -73,7 +73,7 @@ def trace(
         return
     if len(lakes) > 1:
         raise typer.BadParameter("several lakes need --state FILE")
-    named: list[str | None] = [*(ids or [None])]
+    named: Sequence[str | None] = ids or (None,)
     traces = [
         each for id_ in named for each in trace_document(lakes[0], id=id_, source=source, row=row)
     ]

@@ -41,7 +41,7 @@ from etl.delta.set_transactions import SetTransactions
 from etl.delta.table import Table
 from etl.errors import ConflictError, MismatchError
 from etl.lake.commit_info import find_record, read_record
-from etl.lake.copied_inputs import tell_copies
+from etl.lake.copied_inputs import tell_whole_packs
 from etl.lake.foreign_changes import (
     HASHES,
     ForeignChanges,
@@ -208,7 +208,8 @@ class Ledger:
         # The remaining work is determined again on each attempt, since the commit that came first
         # may have done a part.
         def commit_rest() -> list[LedgerEntry]:
-            todo = self._uncommitted(entries)
+            rest = [entry for entry in entries if not self._is_committed(entry)]
+            todo = tell_whole_packs(rest, self.inputs)
             if not todo:
                 return []
             transactions: dict[str, int] = {}
@@ -220,19 +221,6 @@ class Ledger:
             return todo
 
         return _repeat(self, commit_rest) if retry else commit_rest()
-
-    def _uncommitted(self, entries: Sequence[LedgerEntry]) -> list[LedgerEntry]:
-        """Return the entries to commit; packs of which only a part would be are left out."""
-        todo = [entry for entry in entries if not self._is_committed(entry)]
-        while True:
-            told = tell_copies(todo, self.inputs)
-            added = {entry.key for entry in told if not entry.is_name}
-            broken = [e for e in todo if not added.issuperset(e.pack)]
-            if not broken:
-                return told
-            # Other entries may have become names of files of a broken pack: they are compared again.
-            left_out = {entry.key for entry in broken}
-            todo = [entry for entry in todo if entry.key not in left_out]
 
     def _is_committed(self, entry: LedgerEntry) -> bool:
         split = entry.split

@@ -367,9 +367,11 @@ def _new_page(values: Iterable[int]) -> _Page:
 
 
 def _position(page: _Page) -> list[int]:
-    """Return the beginning of a page of the same position, as if its newest pass had one reader."""
+    """Return the values of a page of the same position, as if its newest pass had one reader."""
     # A copy has no workers: one reader that has ended, or has not, represents all readers of the newest pass.
-    values = list(page[: _HEADER + _PER_WORKER])
+    values = list(page)
+    others = slice(_HEADER + _PER_WORKER, _PARTS.start)
+    values[others] = [0] * (others.stop - others.start)
     readers = values[_READERS]
     has_ended = all(page[_slot(reader, _ENDED)] == values[_PASS] for reader in range(readers))
     values[_READERS] = min(readers, 1)
