@@ -8,15 +8,26 @@ import pyarrow as pa
 
 from etl import schemas
 from etl.errors import LimitError
+from etl.lake.stage_costs import TOKENIZE, WRITE
 from etl.lake.table_specs import ARCHIVED_TOKENS, DOCUMENTS, TEXTS, TOKENS
 from etl.lake.unit_files import UnitRows, to_tag
 from etl.parquet.data_file import DataFile, DataFileWriter
 from etl.parquet.layout import Layout
 from etl.recipe.recipe import Recipe
 from etl.schemas import TableName
+from etl.stages.stage_clock import StageClock
 
 _MOST_BYTES: Final = 16 << 20  # that a unit of a pack holds back; about as a worker's batch
 _ONE_FILE: Final = 1 << 62
+
+
+def write_cost(name: TableName) -> str:
+    """Return the name of the part of the work that writes a table, as ``etl.lake.stage_costs`` has it.
+
+    >>> write_cost("texts"), write_cost("tokens")
+    ('write', 'tokenize.write')
+    """
+    return f"{TOKENIZE}.{WRITE}" if name == "tokens" else WRITE
 
 
 class PackFiles:
@@ -76,10 +87,11 @@ class PackFiles:
         if self._waiting_bytes > 2 * _MOST_BYTES:  # its texts, and all the rest
             raise LimitError("the unit of work is too large for a pack")
 
-    def end_unit(self) -> None:
-        """Write the rows of a unit that has been read completely."""
+    def end_unit(self, clock: StageClock) -> None:
+        """Write the rows of a unit that has been read completely; add the seconds to a clock."""
         for name, verdict, key, rows in self._waiting:
-            self._writers[name, verdict].append(rows)
+            with clock.measure(write_cost(name)):
+                self._writers[name, verdict].append(rows)
             numbers = rows["row"]
             unit = UnitRows(
                 key,
@@ -95,11 +107,15 @@ class PackFiles:
         """Forget the rows of a unit that are held back."""
         self._waiting, self._waiting_bytes = [], 0
 
-    def close(self) -> Mapping[TableName, Sequence[DataFile]]:
-        """Finish the data files and return them by table; the files of a pack list their units."""
+    def close(self, clock: StageClock) -> Mapping[TableName, Sequence[DataFile]]:
+        """Finish the data files and return them by table; the files of a pack list their units.
+
+        The seconds are added to a clock.
+        """
         files: dict[TableName, list[DataFile]] = {name: [] for name, _ in self._writers}
         for (name, verdict), writer in self._writers.items():
-            written = writer.close()
+            with clock.measure(write_cost(name)):
+                written = writer.close()
             if self._is_pack:
                 tag = to_tag(self._units[name, verdict])
                 written = [replace(file, units=tag) for file in written]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final, Literal
 
 import numpy as np
@@ -11,12 +12,13 @@ from etl.compact_collections import SpilledList, index_of, sort_spilled
 from etl.compute.dask_tasks import map_unordered
 from etl.job.commit_policy import batch_for_commits
 from etl.job.finished_units import Work, run_units, unit_location
-from etl.job.packs import pack_splits
+from etl.job.packs import pack_units, run_packs
 from etl.job.run_context import RunContext
 from etl.job.tasks import ReadSplit
 from etl.lake.ledger import Ledger
 from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.work_units import WorkResult, split_key
+from etl.recipe.recipe import Step
 from etl.sources import Split
 from etl.sources.list_splits import number_splits
 from etl.sources.read_split import count_records
@@ -30,33 +32,42 @@ def read_splits(run: RunContext) -> None:
     Small files are read in packs. The units of a pack that failed, or that could not be committed together
     with the others, are read again alone.
     """
-    packs = pack_splits(
-        numbered_splits(run), run.ledgers["documents"], split_bytes=run.recipe.source.split_bytes
-    )
+    documents, *derived = _ledgers(run)
+
+    def held(split: Split) -> tuple[bool, ...]:
+        key = split_key(documents, split)
+        return documents.is_done(key), *(ledger.is_done(ledger.key(key)) for ledger in derived)
+
+    split_bytes = run.recipe.source.split_bytes
+    packs = pack_units(numbered_splits(run), split_bytes=split_bytes, held=held)
     # The largest first, so that all workers end at about the same time.
     todo = SpilledList(sort_spilled(packs, key=lambda pack: -sum(split.work for split in pack)))
     run.failed.clear_other_parts(
         "documents", (unit_location(split) for pack in todo for split in pack)
     )
-    again = SpilledList(_read_packs(run, todo))
-    if len(again):
-        for _ in _read_packs(run, SpilledList((split,) for split in again)):
-            raise AssertionError("a split that is read alone is in no pack")
+    run_packs(todo, partial(_read_packs, run))
+
+
+def _ledgers(run: RunContext) -> list[Ledger]:
+    """Return the ledgers of the tables into which splits are read."""
+    names: list[Step] = ["documents", "texts"]
+    if "duplicates" not in run.ledgers and "tokens" in run.ledgers:
+        names.append("tokens")
+    return [run.ledgers[name] for name in names]
 
 
 def _read_packs(run: RunContext, packs: SpilledList[tuple[Split, ...]]) -> Iterator[Split]:
     """Read packs of splits, commit them, and yield the splits of packs to be read again alone."""
-    documents = run.ledgers["documents"]
-    fused = None if "duplicates" in run.ledgers else run.ledgers.get("tokens")
+    documents, texts, *fused = _ledgers(run)
 
     def arguments() -> Iterator[list[tuple[Split, str, str]]]:
         for pack in packs:
             keys = ((split, split_key(documents, split)) for split in pack)
-            yield [(s, key, "" if fused is None else fused.key(key)) for s, key in keys]
+            yield [(s, key, fused[0].key(key) if fused else "") for s, key in keys]
 
     work = Work(
         step="documents",
-        task=ReadSplit(run.recipe, with_tokens=fused is not None),
+        task=ReadSplit(run.recipe, with_tokens=bool(fused)),
         arguments=arguments(),
         count=sum(map(len, packs)),
         num_bytes=sum(split.bytes for pack in packs for split in pack),
@@ -67,12 +78,11 @@ def _read_packs(run: RunContext, packs: SpilledList[tuple[Split, ...]]) -> Itera
         results = [unit.result for unit in finished if unit.result is not None]
         _commit_documents(run, results, splits)
         _commit_derived(run, results, "texts")
-        if fused is not None:
+        if fused:
             _commit_derived(run, results, "tokens")
-        derived = [run.ledgers["texts"], *([] if fused is None else [fused])]
         for unit in finished:
             is_held = documents.is_done(unit.key) and all(
-                ledger.is_done(ledger.key(unit.key)) for ledger in derived
+                ledger.is_done(ledger.key(unit.key)) for ledger in (texts, *fused)
             )
             if unit.in_pack and not is_held:
                 yield unit.unit

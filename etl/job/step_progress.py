@@ -62,6 +62,12 @@ class StepProgress:
             )
             self._run.report(self._with_parts())
 
+    def drop(self, key: str) -> None:
+        """Forget a unit that failed in a pack: it will be run again alone."""
+        with self._lock:
+            del self._num_bytes[key]
+            self._parts.pop(key, None)
+
     def _with_parts(self) -> Progress:
         finished, parts = self._finished, self._parts.values()
         done = (min(part.share, _MAX_SHARE) * self._num_bytes[part.key] for part in parts)

@@ -1,9 +1,10 @@
-"""What a worker does with one unit of work: read, filter, tokenize, and write data files."""
+"""What a worker does with units of work: read, filter, tokenize, and write data files."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +16,9 @@ from etl.compute.unit_log import UnitLog
 from etl.delta.live_rows import read_live_row_groups
 from etl.delta.logical_file import LogicalFile
 from etl.errors import ClusterError, RecipeError, WriteError
-from etl.job.pack_files import PackFiles
+from etl.job.pack_files import PackFiles, write_cost
 from etl.lake.dedup_decisions import cut_rows, duplicate_rows, without_cuts
-from etl.lake.stage_costs import READ, TOKENIZE, WRITE
+from etl.lake.stage_costs import READ, TOKENIZE
 from etl.lake.work_units import WorkPart, WorkResult, WorkUnit
 from etl.recipe.recipe import Recipe
 from etl.sources import Split
@@ -47,23 +48,10 @@ class ReadSplit:
         files.add_documents(self.recipe, pack[0][1])
         if self.with_tokens:
             files.add_tokens(self.recipe, pack[0][2])
-        log, results = UnitLog(), list[WorkResult | None]()
-        for split, key, tokens_key in pack:
-            try:
-                results.append(self._read(split, key, tokens_key, files, log))
-            except (RecipeError, WriteError, ClusterError):
-                raise
-            except Exception:
-                if len(pack) == 1:
-                    raise
-                files.drop_unit()
-                results.append(None)
-        return _with_files(results, files)
+        return _do_pack(self._read, pack, files, self.recipe)
 
-    def _read(
-        self, split: Split, key: str, tokens_key: str, files: PackFiles, log: UnitLog
-    ) -> WorkResult:
-        clock = StageClock()
+    def _read(self, files: PackFiles, split: Split, key: str, tokens_key: str) -> WorkResult:
+        clock, log = StageClock(), UnitLog()
         documents = _DocumentWriter(self.recipe, key, files, clock)
         tokens = _TokenWriter(self.recipe, tokens_key, files, clock) if self.with_tokens else None
         batches = read_split(split, self.recipe.source, batch_bytes=_BATCH_BYTES)
@@ -82,8 +70,7 @@ class ReadSplit:
         with clock.measure(READ):
             sample = _sample(split.uri, split.size, split.fingerprint)
         assert documents.rows == documents.kept + documents.rejected.total(), "rows are missing"
-        with clock.measure(WRITE):
-            files.end_unit()
+        files.end_unit(clock)
         return WorkResult(
             key=key,
             source=split.source,
@@ -99,17 +86,44 @@ class ReadSplit:
         )
 
 
-def _with_files(results: list[WorkResult | None], files: PackFiles) -> list[WorkResult | None]:
+def _do_pack(
+    do: Callable[..., WorkResult], pack: Sequence[tuple[Any, ...]], files: PackFiles, recipe: Recipe
+) -> list[WorkResult | None]:
+    """Do each unit of a pack, given by its arguments, and return the results with the data files.
+
+    In a pack of several, a unit that fails has no result and leaves no rows: it must be done again alone.
+    """
+    results: list[WorkResult | None] = []
+    for arguments in pack:
+        try:
+            results.append(do(files, *arguments))
+        except (RecipeError, WriteError, ClusterError):
+            raise
+        except Exception:
+            if len(pack) == 1:
+                raise
+            files.drop_unit()
+            results.append(None)
+    return _with_files(results, files, recipe)
+
+
+def _with_files(
+    results: list[WorkResult | None], files: PackFiles, recipe: Recipe
+) -> list[WorkResult | None]:
     """Return results with their data files, which the first one has that did not fail."""
-    clock = StageClock()
-    with clock.measure(WRITE):
-        written = files.close()
     done = [result for result in results if result is not None]
     if not done:
         return results
-    if "documents" in written:
-        num_rows = sum(file.rows for file in written["documents"])
-        assert num_rows == sum(result.rows for result in done), "rows were not written"
+    clock = StageClock()
+    written = files.close(clock)
+    rows, kept = sum(result.rows for result in done), sum(result.kept for result in done)
+    expected = {
+        "documents": rows,
+        "texts": rows if recipe.rejected.text else kept,
+        "tokens": kept,
+    }
+    for name, of_table in written.items():
+        assert sum(file.rows for file in of_table) == expected[name], f"{name} were not written"
     clock.add(done[0].costs)
     first = replace(done[0], files=written, costs=clock.seconds())
     pack = tuple(result.key for result in done) if len(done) > 1 else ()
@@ -139,7 +153,7 @@ class _DocumentWriter:
         is_kept = pc.equal(applied.documents["verdict"], "kept")
         kept = applied.documents.filter(is_kept)
         rejected = applied.documents.filter(pc.invert(is_kept))
-        with self._clock.measure(WRITE):
+        with self._clock.measure(write_cost("documents")):
             for verdict, rows in (("kept", kept), ("rejected", rejected)):
                 for name in ("documents", "texts"):
                     self._files.append(name, verdict, self._key, rows)
@@ -157,17 +171,21 @@ class TokenizeUnit:
     recipe: Recipe
 
     def __call__(
-        self, work: tuple[WorkUnit, str, Sequence[LogicalFile]]
+        self, *pack: tuple[WorkUnit, str, Sequence[LogicalFile]]
     ) -> list[WorkResult | None]:
-        """Run the task for one unit, which has this key in ``tokens``.
+        """Run the task for units, each with its key in ``tokens`` and the files that can list its duplicates.
 
-        ``duplicates`` are the data files that can list rows of the unit.
+        In a pack, a unit that fails has no result and leaves no rows: it must be done again alone.
         """
-        unit, key, duplicates = work
+        files = PackFiles(is_pack=len(pack) > 1)
+        files.add_tokens(self.recipe, pack[0][1])
+        return _do_pack(self._tokenize, pack, files, self.recipe)
+
+    def _tokenize(
+        self, files: PackFiles, unit: WorkUnit, key: str, duplicates: Sequence[LogicalFile]
+    ) -> WorkResult:
         clock = StageClock()
         dropped, cuts = self._decisions(unit, duplicates)
-        files = PackFiles(is_pack=False)
-        files.add_tokens(self.recipe, key)
         tokens = _TokenWriter(self.recipe, key, files, clock)
         url = self.recipe.table_url("texts")
         log, rows, kept, text_bytes = UnitLog(), 0, 0, 0
@@ -186,7 +204,8 @@ class TokenizeUnit:
         assert rows == unit.rows, "the row count differs from the log of texts"
         is_whole = all(file.vector is None for file in unit.files)
         assert rows - kept == len(dropped) or not is_whole, "a duplicate does not occur in texts"
-        result = WorkResult(
+        files.end_unit(clock)
+        return WorkResult(
             key=key,
             source=unit.source,
             rows=rows,
@@ -198,7 +217,6 @@ class TokenizeUnit:
             costs=clock.seconds(),
             compile_seconds=clock.compile_seconds,
         )
-        return _with_files([result], files)
 
     def _decisions(
         self, unit: WorkUnit, duplicates: Sequence[LogicalFile]
@@ -240,5 +258,5 @@ class _TokenWriter:
             rows, special_texts = tokenize_and_count(documents, self._encoder)
         self.special_texts += special_texts
         self.num_tokens += int(pc.sum(rows["num_tokens"]).as_py())
-        with self._clock.measure(f"{TOKENIZE}.write"):
+        with self._clock.measure(write_cost("tokens")):
             self._files.append("tokens", "", self._key, rows)

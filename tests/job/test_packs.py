@@ -1,7 +1,8 @@
 """Small files are read in packs, with the rows of many units in one data file."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from distributed import Client
@@ -9,7 +10,8 @@ from upath import UPath
 
 from etl.audit.lake_comparison import compare_lakes
 from etl.audit.verify.verify import verify
-from etl.job import read_step
+from etl.compact_collections import SpilledList
+from etl.job import read_step, tokenize_step
 from etl.job.plan import make_plan
 from etl.job.run import run
 from etl.lake.work_units import WorkResult
@@ -17,6 +19,7 @@ from etl.recipe.recipe import Recipe
 from tests.helpers.corpus import records, write_jsonl, write_parquet
 from tests.helpers.damage import paths
 from tests.helpers.lake_rows import rows_by_table
+from tests.helpers.paths import at
 from tests.helpers.recipes import small_recipe
 
 STAGES: tuple[list[str], ...] = (["dedup_exact"], ["dedup_minhash"], ["dedup_paragraphs"], [])
@@ -51,14 +54,17 @@ def check(packed: Recipe, client: Client) -> None:
     assert compare_lakes(str(packed.lake), str(other.lake)).is_same
 
 
+def num_files(recipe: Recipe) -> tuple[int, ...]:
+    return tuple(len(paths(recipe, name)) for name in ("documents", "texts", "tokens"))
+
+
 @pytest.mark.parametrize("stages", STAGES, ids=lambda stages: "-".join(stages) or "fused")
 def test_packs_make_few_files_with_the_same_rows(
     client: Client, packed: Recipe, stages: Sequence[str]
 ) -> None:
     recipe = with_stages(packed, stages)
     assert run(recipe, cluster=client).ok
-    assert (len(paths(recipe, "documents")), len(paths(recipe, "texts"))) == (2, 1)
-    assert stages or len(paths(recipe, "tokens")) == 1
+    assert num_files(recipe) == (2, 1, 1)
     check(recipe, client)
 
 
@@ -70,11 +76,46 @@ def test_a_corrupt_file_is_quarantined_alone(
     (place / "crawl" / "021.parquet").write_bytes(b"not Parquet" * 3)
     report = run(recipe, cluster=client)
     assert [note.source.rsplit("/", 1)[-1] for note in report.quarantined] == ["021.parquet"]
-    assert len(paths(recipe, "documents")) == 2
+    assert num_files(recipe) == (2, 1, 1)
     write_parquet(place / "crawl" / "021.parquet", records(100, 104))
     assert run(recipe, cluster=client).ok
     assert len(paths(recipe, "texts")) == 2
     check(recipe, client)
+
+
+@pytest.mark.parametrize("stages", [["dedup_exact"], []], ids=["dedup", "fused"])
+def test_a_run_that_died_between_its_tables_leaves_few_files(
+    client: Client, packed: Recipe, monkeypatch: pytest.MonkeyPatch, stages: Sequence[str]
+) -> None:
+    recipe = with_stages(packed, stages)
+
+    def die(*_: object) -> None:
+        raise RuntimeError("died")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(read_step, "_commit_derived", die)
+        with pytest.raises(RuntimeError, match="died"):
+            run(recipe, cluster=client)
+    for start in range(80, 96, 4):
+        write_jsonl(at(recipe.source.path) / f"{start:03}.jsonl", records(start, start + 4))
+    assert run(recipe, cluster=client).ok
+    assert num_files(recipe) == (4, 2, 1 if stages else 2)
+    check(recipe, client)
+
+
+def test_another_run_tokenizes_some_members_first(
+    client: Client, packed: Recipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    function = tokenize_step.run_packs
+
+    def overlap(packs: SpilledList[Any], do: Callable[[SpilledList[Any]], Iterator[Any]]) -> None:
+        assert not list(do(SpilledList(pack[:3] for pack in packs)))
+        function(packs, do)
+
+    monkeypatch.setattr(tokenize_step, "run_packs", overlap)
+    run(packed, cluster=client)
+    assert 10 < num_files(packed)[2] < 20
+    check(packed, client)
 
 
 @pytest.mark.parametrize("name", ["_commit_documents", "_commit_derived"])
