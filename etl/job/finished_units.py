@@ -71,14 +71,13 @@ def run_units(run: RunContext, work: Work[Unit]) -> Iterator[list[FinishedUnit[U
             results = [None] * len(pack) if isinstance(answer, BaseException) else answer
             finished = []
             for (unit, key, *_), result in zip(pack, results, strict=True):
-                in_pack = len(pack) > 1
-                finished.append(FinishedUnit(unit, key, result, in_pack))
-                if result is None and in_pack:
-                    progress.drop(key)
-                    continue
+                finished.append(FinishedUnit(unit, key, result, len(pack) > 1))
                 if result is not None:
                     run.failed.clear(work.step, unit_location(unit))
                     first.add_success()
+                elif len(pack) > 1:
+                    progress.drop(key)
+                    continue
                 else:
                     assert isinstance(answer, BaseException), "a unit has no result"
                     note = run.failed.add(work.step, unit_location(unit), answer)

@@ -18,7 +18,6 @@ from etl.job.tasks import ReadSplit
 from etl.lake.ledger import Ledger
 from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.work_units import WorkResult, split_key
-from etl.recipe.recipe import Step
 from etl.sources import Split
 from etl.sources.list_splits import number_splits
 from etl.sources.read_split import count_records
@@ -32,14 +31,12 @@ def read_splits(run: RunContext) -> None:
     Small files are read in packs. The units of a pack that failed, or that could not be committed together
     with the others, are read again alone.
     """
-    documents, *derived = _ledgers(run)
-
-    def held(split: Split) -> tuple[bool, ...]:
-        key = split_key(documents, split)
-        return documents.is_done(key), *(ledger.is_done(ledger.key(key)) for ledger in derived)
-
-    split_bytes = run.recipe.source.split_bytes
-    packs = pack_units(numbered_splits(run), split_bytes=split_bytes, held=held)
+    documents = run.ledgers["documents"]
+    packs = pack_units(
+        numbered_splits(run),
+        split_bytes=run.recipe.source.split_bytes,
+        held=lambda split: _held(run, split_key(documents, split)),
+    )
     # The largest first, so that all workers end at about the same time.
     todo = SpilledList(sort_spilled(packs, key=lambda pack: -sum(split.work for split in pack)))
     run.failed.clear_other_parts(
@@ -48,26 +45,30 @@ def read_splits(run: RunContext) -> None:
     run_packs(todo, partial(_read_packs, run))
 
 
-def _ledgers(run: RunContext) -> list[Ledger]:
-    """Return the ledgers of the tables into which splits are read."""
-    names: list[Step] = ["documents", "texts"]
-    if "duplicates" not in run.ledgers and "tokens" in run.ledgers:
-        names.append("tokens")
-    return [run.ledgers[name] for name in names]
+def _fused(run: RunContext) -> Ledger | None:
+    """Return the ledger of ``tokens`` if splits are read into that table, too."""
+    return None if "duplicates" in run.ledgers else run.ledgers.get("tokens")
+
+
+def _held(run: RunContext, key: str) -> tuple[bool, ...]:
+    """Return which of the tables into which splits are read hold a unit, given its key in ``documents``."""
+    derived = (ledger for ledger in (run.ledgers["texts"], _fused(run)) if ledger is not None)
+    is_read = run.ledgers["documents"].is_done(key)
+    return is_read, *(ledger.is_done(ledger.key(key)) for ledger in derived)
 
 
 def _read_packs(run: RunContext, packs: SpilledList[tuple[Split, ...]]) -> Iterator[Split]:
     """Read packs of splits, commit them, and yield the splits of packs to be read again alone."""
-    documents, texts, *fused = _ledgers(run)
+    documents, fused = run.ledgers["documents"], _fused(run)
 
     def arguments() -> Iterator[list[tuple[Split, str, str]]]:
         for pack in packs:
             keys = ((split, split_key(documents, split)) for split in pack)
-            yield [(s, key, fused[0].key(key) if fused else "") for s, key in keys]
+            yield [(s, key, "" if fused is None else fused.key(key)) for s, key in keys]
 
     work = Work(
         step="documents",
-        task=ReadSplit(run.recipe, with_tokens=bool(fused)),
+        task=ReadSplit(run.recipe, with_tokens=fused is not None),
         arguments=arguments(),
         count=sum(map(len, packs)),
         num_bytes=sum(split.bytes for pack in packs for split in pack),
@@ -78,14 +79,9 @@ def _read_packs(run: RunContext, packs: SpilledList[tuple[Split, ...]]) -> Itera
         results = [unit.result for unit in finished if unit.result is not None]
         _commit_documents(run, results, splits)
         _commit_derived(run, results, "texts")
-        if fused:
+        if fused is not None:
             _commit_derived(run, results, "tokens")
-        for unit in finished:
-            is_held = documents.is_done(unit.key) and all(
-                ledger.is_done(ledger.key(unit.key)) for ledger in (texts, *fused)
-            )
-            if unit.in_pack and not is_held:
-                yield unit.unit
+        yield from (u.unit for u in finished if u.in_pack and not all(_held(run, u.key)))
 
 
 def _commit_documents(
