@@ -6,16 +6,20 @@ from typing import Any
 
 import pytest
 from distributed import Client
+from hypothesis import given
+from hypothesis import strategies as st
 from upath import UPath
 
 from etl.audit.lake_comparison import compare_lakes
 from etl.audit.verify.verify import verify
 from etl.compact_collections import SpilledList
 from etl.job import read_step, tokenize_step
+from etl.job.packs import pack_units
 from etl.job.plan import make_plan
 from etl.job.run import run
 from etl.lake.work_units import WorkResult
 from etl.recipe.recipe import Recipe
+from etl.sources import Split
 from tests.helpers.corpus import records, write_jsonl, write_parquet
 from tests.helpers.damage import paths
 from tests.helpers.lake_rows import rows_by_table
@@ -23,6 +27,41 @@ from tests.helpers.paths import at
 from tests.helpers.recipes import small_recipe
 
 STAGES: tuple[list[str], ...] = (["dedup_exact"], ["dedup_minhash"], ["dedup_paragraphs"], [])
+
+
+SPLITS = st.lists(st.tuples(st.integers(0, 300), st.booleans(), st.integers(0, 2)), max_size=200)
+
+
+@given(SPLITS, st.integers(1, 1000))
+def test_packs_have_all_units_within_limits(
+    sizes: list[tuple[int, bool, int]], split_bytes: int
+) -> None:
+    splits = [
+        Split(
+            uri=f"file:///{number:03}",
+            size=size,
+            fingerprint=str(kind),
+            format="jsonl",
+            start=int(is_part),
+            bytes=size,
+        )
+        for number, (size, is_part, kind) in enumerate(sizes)
+    ]
+    packs = list(pack_units(splits, split_bytes=split_bytes, held=lambda s: s.fingerprint))
+    assert sorted((split for pack in packs for split in pack), key=lambda s: s.uri) == splits
+    for pack in packs:
+        assert list(pack) == sorted(pack, key=lambda split: split.uri)
+        assert len({split.fingerprint for split in pack}) == 1
+        if len(pack) > 1:
+            assert len(pack) <= 64
+            assert sum(split.work for split in pack) <= split_bytes
+            assert all(split.is_whole and split.work <= split_bytes / 4 for split in pack)
+    # Few packs could be joined: at most the last one of each kind is incomplete.
+    small = [s for s in splits if s.is_whole and s.work <= split_bytes // 4]
+    kinds = len({split.fingerprint for split in small})
+    assert len(packs) - (len(splits) - len(small)) <= (
+        kinds + len(small) / 64 + 4 / 3 * sum(s.work for s in small) / split_bytes
+    )
 
 
 @pytest.fixture
