@@ -30,8 +30,8 @@ def pack_units(
     packs: dict[Hashable, list[Unit]] = {}
     sizes: Counter[Hashable] = Counter()
     for unit in units:
-        size, is_part = _text_bytes(unit), isinstance(unit, Split) and not unit.is_whole
-        if is_part or size > min(split_bytes // 4, SMALL_BYTES):
+        size = _text_bytes(unit)
+        if _is_part(unit) or size > min(split_bytes // 4, SMALL_BYTES):
             yield (unit,)
             continue
         kind = held(unit)
@@ -64,6 +64,10 @@ def run_packs(
     if len(again):
         for _ in run(SpilledList((unit,) for unit in again)):
             raise AssertionError("a unit that runs alone is in no pack")
+
+
+def _is_part(unit: Split | WorkUnit) -> bool:
+    return isinstance(unit, Split) and not unit.is_whole
 
 
 def _text_bytes(unit: Split | WorkUnit) -> int:
