@@ -178,7 +178,7 @@ def _count_files(table: Table) -> _Files:
 
 
 def _count_tokens(counts: dict[str, Counter[str]], table: Table, files: pa.Table) -> None:
-    """Count by input file: a data file has rows of one, unless ``etl optimize`` wrote it.
+    """Count by input file: a data file has rows of one, unless it is merged or of a pack.
 
     The log counts the tokens of struck rows, too: files with such rows are read.
     """

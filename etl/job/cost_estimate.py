@@ -7,8 +7,8 @@ The formula, with all sums over the splits and units of the plan:
 - core-seconds = overhead x text bytes x (sum of the parts' seconds per byte) + start-up x workers
 - bytes read = input bytes + kept text as stored, once for each pass after the first
 - bytes written = bytes stored = documents + texts + tokens + keys
-- requests: per split and per unit of each pass (open, ranges of 8 MiB, files written, files checked by the
-  driver), per commit, and a constant for planning; only for files in S3
+- requests: per split and per unit of each pass (open, ranges of 8 MiB), per pack of small ones (files
+  written), per commit, and a constant for planning; only for files in S3
 
 The parts are reading, each stage, writing, and each deduplication stage. The seconds per byte come from the
 lake's own runs where these have recorded a stage of the same kind, and else from ``benchmarks/RESULTS.md``
@@ -34,6 +34,7 @@ from etl.compute.worker_count import local_workers
 from etl.delta.table import Table
 from etl.errors import StorageError
 from etl.job.egress import RANGE_BYTES, read_bytes, reads_by_store
+from etl.job.packs import count_packs, pack_units
 from etl.job.plan import Plan
 from etl.lake.open_table import find_table
 from etl.lake.stage_costs import READ, TOKENIZE, WRITE, stage_costs
@@ -144,8 +145,11 @@ def estimate_cost(
     seconds = text * sum(basis.seconds(part) for part in _first_parts(recipe))
     seconds += (text + old) * sum(basis.seconds(part) for part in _later_parts(recipe))
     workers = workers or local_workers(plan.planned_bytes)
-    workers = min(workers, max(len(plan.splits), units))
-    files = _num_files(recipe, len(plan.splits), units)
+    split_bytes = recipe.source.split_bytes
+    read_packs = sum(1 for _ in pack_units(plan.splits, split_bytes=split_bytes))
+    unit_packs = count_packs(units, round(old), split_bytes=split_bytes)
+    workers = min(workers, max(read_packs, unit_packs))
+    files = _num_files(recipe, read_packs, unit_packs)
     added = _stored_bytes(recipe, basis, text, old) + (0 if basis.run_id else files * _FILE_BYTES)
     later_reads = round((text + old) * stored * _num_later_passes(recipe))
     reads, writes = _requests(
@@ -237,10 +241,13 @@ def _stored_bytes(recipe: Recipe, basis: Basis, text: float, old: float) -> int:
     return round(added)
 
 
-def _num_files(recipe: Recipe, splits: int, units: int) -> int:
-    """Return how many data files a run writes: kept and rejected documents, texts, and tokens."""
-    return (4 if recipe.rejected.text else 3) * splits + (
-        splits + units if recipe.tokenize_stage is not None else 0
+def _num_files(recipe: Recipe, read: int, tokenized: int) -> int:
+    """Return how many data files a run writes, given how many packs it reads, and others it only tokenizes.
+
+    For each pack, these are kept and rejected documents, texts, and tokens.
+    """
+    return (4 if recipe.rejected.text else 3) * read + (
+        read + tokenized if recipe.tokenize_stage is not None else 0
     )
 
 

@@ -1,35 +1,54 @@
 """Second pass of a run: tokenize the kept rows that are not duplicates into ``tokens``."""
 
+from collections.abc import Iterator
+from functools import partial
+
 from etl.compact_collections import SpilledList, sort_spilled
 from etl.job.commit_policy import batch_for_commits
 from etl.job.finished_units import Work, run_units
+from etl.job.packs import pack_units, run_packs
 from etl.job.run_context import RunContext
 from etl.job.tasks import TokenizeUnit
 from etl.lake.dedup_decisions import DedupDecisions
 from etl.lake.ledger_entry import LedgerEntry
-from etl.lake.work_units import kept_units
+from etl.lake.work_units import WorkUnit, kept_units
 
 
 def tokenize_units(run: RunContext) -> None:
-    """Tokenize the units that are deduplicated but not tokenized yet."""
+    """Tokenize the units that are deduplicated but not tokenized yet, small ones in packs."""
     ledger, texts = run.ledgers["tokens"], run.ledgers["texts"]
     run.refresh("documents", "texts", "tokens")
     assert texts.table is not None
     duplicates = DedupDecisions(run.ledgers.get("duplicates"))
-    keyed = ((unit, ledger.key(unit.key)) for unit in kept_units(texts.table))
-    todo = (each for each in keyed if not ledger.is_done(each[1]) and duplicates.include(each[0]))
+    units = (unit for unit in kept_units(texts.table) if not ledger.is_done(ledger.key(unit.key)))
+    packs = pack_units(filter(duplicates.include, units), split_bytes=run.recipe.source.split_bytes)
     # The largest first, so that all workers end at about the same time.
-    remaining = SpilledList(sort_spilled(todo, key=lambda each: -each[0].size))
+    todo = SpilledList(sort_spilled(packs, key=lambda pack: -sum(unit.size for unit in pack)))
+    run_packs(todo, partial(_tokenize_packs, run, duplicates))
+
+
+def _tokenize_packs(
+    run: RunContext, duplicates: DedupDecisions, packs: SpilledList[tuple[WorkUnit, ...]]
+) -> Iterator[WorkUnit]:
+    """Tokenize packs of units, commit them, and yield the units of packs to be tokenized again alone."""
+    ledger = run.ledgers["tokens"]
     work = Work(
         step="tokens",
         task=TokenizeUnit(run.recipe),
-        arguments=((unit, key, duplicates.files(unit)) for unit, key in remaining),
-        count=len(remaining),
-        num_bytes=sum(unit.size for unit, _ in remaining),
+        arguments=(
+            [(unit, ledger.key(unit.key), duplicates.files(unit)) for unit in pack]
+            for pack in packs
+        ),
+        count=sum(map(len, packs)),
+        num_bytes=sum(unit.size for pack in packs for unit in pack),
         label="tokenize",
     )
     for finished in batch_for_commits(run_units(run, work)):
         results = [unit.result for unit in finished if unit.result is not None]
-        entries = [LedgerEntry(result.key, result.files["tokens"]) for result in results]
+        entries = [
+            LedgerEntry(result.key, result.files.get("tokens", ()), pack=result.pack)
+            for result in results
+        ]
         read_bytes = sum(unit.unit.size for unit in finished)
         run.commits.commit("tokens", entries, results, read_bytes=read_bytes)
+        yield from (unit.unit for unit in finished if unit.in_pack and not ledger.is_done(unit.key))

@@ -41,7 +41,7 @@ from etl.delta.set_transactions import SetTransactions
 from etl.delta.table import Table
 from etl.errors import ConflictError, MismatchError
 from etl.lake.commit_info import find_record, read_record
-from etl.lake.copied_inputs import tell_copies
+from etl.lake.copied_inputs import tell_whole_packs
 from etl.lake.foreign_changes import (
     HASHES,
     ForeignChanges,
@@ -198,7 +198,8 @@ class Ledger:
 
         An entry that another run has committed concurrently is skipped, and its files remain orphans. So do
         the files of an entry with the rows of an input file that the table holds already: the entry becomes
-        a name of that input file, or is left to the next plan if that was read in parts. Raises
+        a name of that input file, or is left to the next plan if that was read in parts. A pack is skipped
+        as a whole if this is so of any of its units. Raises
         MismatchError as ``refresh`` does, and if the table holds other content of an input file;
         StorageError if a data file is missing or has another size; and, without ``retry``, ConflictError if
         any other commit came first.
@@ -207,7 +208,8 @@ class Ledger:
         # The remaining work is determined again on each attempt, since the commit that came first
         # may have done a part.
         def commit_rest() -> list[LedgerEntry]:
-            todo = tell_copies([e for e in entries if not self._is_committed(e)], self.inputs)
+            rest = [entry for entry in entries if not self._is_committed(entry)]
+            todo = tell_whole_packs(rest, self.inputs)
             if not todo:
                 return []
             transactions: dict[str, int] = {}

@@ -221,6 +221,10 @@ def test_old_documents_are_not_read_again(client: Client, place: UPath) -> None:
             source, [record(f"{number}-{k}", words(10 * number + k)) for k in range(4)], 1, number
         )
     recipe = make(place / "lake", source, "dedup_exact", NEAR)
+    alone = recipe.source.model_copy(
+        update={"split_bytes": 1}
+    )  # each file in data files of its own
+    recipe = recipe.model_copy(update={"source": alone})
     run(recipe, cluster=client)
     moved_paths = [
         file["path"]

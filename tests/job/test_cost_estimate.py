@@ -73,6 +73,19 @@ def test_an_estimate_comes_from_the_runs_of_the_lake(
     assert second.usage.stored_bytes == pytest.approx(done.used.stored_bytes * share, rel=0.01)
 
 
+def test_the_estimate_has_the_data_files_of_packs(
+    client: Client, place: UPath, tiny_tokenizer: Path
+) -> None:
+    for number in range(100):
+        write_jsonl(place / "crawl" / f"{number:03}.jsonl", records(number, number + 1))
+    crawl, lake = place / "crawl", place / "lake"
+    recipe = small_recipe(crawl, lake, tiny_tokenizer, split_bytes=1 << 20)
+    estimate = estimate_cost(make_plan(recipe)).usage
+    used = run(recipe, cluster=client).used
+    assert used is not None
+    assert near(estimate.stored_bytes, used.stored_bytes), (estimate, used)
+
+
 def test_the_estimate_has_the_workers_that_a_run_starts(recipe: Recipe) -> None:
     """Little input has one worker: more would not pay for their start."""
     plan = make_plan(recipe)

@@ -21,7 +21,9 @@ from etl.job.plan import make_plan
 from etl.job.run import run
 from etl.lake.table_versions import history, live_inputs
 from etl.maintenance.optimize import optimize
+from etl.maintenance.repair import repair
 from etl.recipe.recipe import Recipe
+from tests.helpers.damage import flip, paths
 from tests.helpers.delta_source import SourceTable
 from tests.helpers.lake_rows import rows
 from tests.helpers.paths import at
@@ -33,16 +35,20 @@ def table(place: UPath) -> SourceTable:
 
 
 @pytest.fixture
-def recipe(place: UPath, table: SourceTable, tiny_tokenizer: Path) -> Recipe:
-    return make_recipe(table, place / "lake", tiny_tokenizer)
+def split_bytes() -> int:
+    return 1
 
 
-def make_recipe(table: SourceTable, lake: UPath, tokenizer: Path) -> Recipe:
+alone_and_packed = pytest.mark.parametrize("split_bytes", [1, 1 << 20], ids=["alone", "packed"])
+
+
+@pytest.fixture
+def recipe(place: UPath, table: SourceTable, tiny_tokenizer: Path, split_bytes: int) -> Recipe:
     return Recipe(
         name="tables",
-        source={"path": table.url, "split_bytes": 1},
-        lake=str(lake),
-        stages=["dedup_exact", {"tokenize": str(tokenizer)}],
+        source={"path": table.url, "split_bytes": split_bytes},
+        lake=str(place / "lake"),
+        stages=["dedup_exact", {"tokenize": str(tiny_tokenizer)}],
     )
 
 
@@ -51,6 +57,7 @@ def texts(recipe: Recipe) -> Counter[object]:
 
 
 @pytest.mark.slow
+@alone_and_packed
 def test_a_compacted_table_is_not_read_again(
     client: Client, recipe: Recipe, table: SourceTable
 ) -> None:
@@ -86,6 +93,7 @@ def test_a_run_keeps_the_moves_that_the_log_will_lose(
         make_plan(recipe)
 
 
+@alone_and_packed
 def test_the_lineage_has_the_version_of_each_input_file(
     client: Client, recipe: Recipe, table: SourceTable
 ) -> None:
@@ -137,6 +145,7 @@ def test_rows_removed_from_the_table_are_refused(
     assert texts(recipe) == before
 
 
+@alone_and_packed
 @pytest.mark.parametrize("change", ["delete", "update", "merge", "overwrite", "restore"])
 def test_rows_removed_from_the_table_are_dropped_on_request(
     client: Client, recipe: Recipe, table: SourceTable, change: str
@@ -157,6 +166,7 @@ def test_rows_removed_from_the_table_are_dropped_on_request(
     assert not make_plan(recipe).has_work()
 
 
+@alone_and_packed
 @pytest.mark.parametrize("is_vacuumed", [False, True])
 def test_a_run_that_died_before_its_texts_reads_files_that_were_compacted_since(
     client: Client,
@@ -185,6 +195,25 @@ def test_a_run_that_died_before_its_texts_reads_files_that_were_compacted_since(
     run(recipe, cluster=client, drop_missing=True)
     assert texts(recipe) == table.texts()
     assert len(rows(recipe.lake, "documents")) == 6
+    assert not make_plan(recipe).has_work()
+    assert verify(str(recipe.lake)) == []
+
+
+@alone_and_packed
+@pytest.mark.parametrize("name", ["documents", "texts", "tokens"])
+def test_a_repair_reads_files_that_were_compacted_since(
+    client: Client, recipe: Recipe, table: SourceTable, split_bytes: int, name: str
+) -> None:
+    for _ in range(3):
+        table.append(2)
+    run(recipe, cluster=client)
+    assert len(paths(recipe, name)) == (3 if split_bytes == 1 else 1)
+    table.compact()
+    flip(paths(recipe, name)[0])
+    assert repair(str(recipe.lake), drop=True).left == []
+    assert run(recipe, cluster=client).ok
+    assert texts(recipe) == table.texts()
+    assert len(rows(recipe.lake, "tokens")) == 6
     assert not make_plan(recipe).has_work()
     assert verify(str(recipe.lake)) == []
 

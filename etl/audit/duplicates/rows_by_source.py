@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 from etl.delta.live_rows import live_rows, read_live_rows
 from etl.delta.logical_file import LogicalFile
 from etl.delta.table import Table
+from etl.lake.unit_files import unit_parts
 
 _BATCH_ROWS = 1 << 17
 
@@ -30,10 +31,12 @@ class RowsBySource:
         self._files: list[tuple[str, str, LogicalFile]] = []
         for row in table.data_files().to_pylist():
             if verdict in (None, row.get("partition.verdict")):
-                self._files.append((row["min.source"], row["max.source"], LogicalFile.of(row)))
+                for part in unit_parts(table.url, row):
+                    entry = part["min.source"], part["max.source"], LogicalFile.of(part)
+                    self._files.append(entry)
 
     def sources(self) -> list[str]:
-        """Return the input files in order: the least source of each data file."""
+        """Return the input files in order; of a data file without a list of its units, the least source."""
         return sorted({low for low, _, _ in self._files})
 
     def read(self, source: str, columns: Sequence[str]) -> pa.Table:
