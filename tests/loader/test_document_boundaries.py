@@ -71,6 +71,14 @@ def test_a_batch_contains_only_the_requested_tensors(lake):
     assert sample["cu_seqlens"][-1] == 9
 
 
+def test_the_greatest_length_stays_on_the_cpu(lake):
+    dataset = TokenDataset(lake, seq_len=9, format=EVERYTHING)
+    batch = next(iter(dataset.batches(2, device="meta")))
+    devices = {name: values.device.type for name, values in batch.items()}
+    assert devices.pop("max_seqlen") == "cpu"
+    assert {*devices.values()} == {"meta"}
+
+
 @each_table
 @given(
     SHAPES,

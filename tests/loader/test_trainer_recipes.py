@@ -337,6 +337,6 @@ def test_programs_start_in_an_empty_folder(tmp_path, monkeypatch):
 def test_every_trainer_has_a_program_and_a_launch_line():
     page = PAGE.read_text("utf-8")
     launched = [block for launch in LAUNCHES if (block := program_of(launch))]
-    assert len(launched) == 9
+    assert len(launched) == 11
     assert all("if __name__ ==" in block.text for block in launched)
     assert "-m torchtitan.train --module titan --config llama3_lake" in page

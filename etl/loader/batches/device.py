@@ -16,7 +16,8 @@ def copy_ahead(
 
     Copies to a GPU go through pinned memory, in a separate stream. The copy of the next batch is started
     before the current batch is returned, and only the GPU waits for it, when that batch is used. For other
-    devices, a batch is copied when it is requested; for the CPU, it is returned as it is.
+    devices, a batch is copied when it is requested; for the CPU, it is returned as it is. Lengths, which
+    attention takes as numbers, stay on the CPU: the loop would wait for the GPU to read them.
     """
     with closing(items):
         if device.type != "cuda":
@@ -29,7 +30,7 @@ def copy_ahead(
             item, current = coming, torch.cuda.current_stream(device)
             current.wait_stream(stream)
             for values in item.batch.values():
-                if isinstance(values, torch.Tensor):
+                if isinstance(values, torch.Tensor) and values.is_cuda:
                     values.record_stream(current)  # its memory is not reused before that is done
             coming = _start(next(items, None), device, stream)
             yield item
@@ -47,8 +48,8 @@ def _start(
 
 
 def _map(batch: Batch, function: Any) -> Batch:
-    """Apply a function to the tensors of a batch; lengths for Hugging Face models are int."""
+    """Apply a function to the tensors of a batch but for ``max_seqlen``; lengths may also be int."""
     return {
-        name: function(values) if isinstance(values, torch.Tensor) else values
+        name: function(values) if isinstance(values, torch.Tensor) and values.ndim else values
         for name, values in batch.items()
     }

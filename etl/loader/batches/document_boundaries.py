@@ -42,8 +42,8 @@ class Format:
     - ``document_ids``: int64 (B, S), counted from 0 in each row, for a block-causal attention mask.
     - ``position_ids``: int64 (B, S), restarting at 0 with each document.
     - ``cu_seqlens``: int32 (D + 1,), the document starts in the batch flattened to B * S tokens, and its
-      end, as variable-length attention takes them; also ``max_seqlen``, int64 (), the greatest length.
-      Each row starts a new document. Rows cannot be stacked: use ``dataset.batches()``.
+      end, as variable-length attention takes them; also ``max_seqlen``, int64 (), the greatest length, which
+      stays on the CPU. Each row starts a new document. Rows cannot be stacked: use ``dataset.batches()``.
     - ``ignore_boundaries``: labels that belong to the next document are -100.
 
     ``sample_numbers`` adds ``sample``, int64 (B,): the number of each row's sample, counted over all epochs
