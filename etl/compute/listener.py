@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
     from etl.schemas import TableName
 
+_SHORTEST: Final = 0.001  # seconds that give a rate; chosen here
 _ENOUGH: Final = 0.05  # of the bytes, on which an estimate of the rest is based; chosen here
 
 
@@ -43,7 +44,8 @@ class Progress:
 
     def per_second(self, count: int) -> float | None:
         """Return a rate of all workers since the step began, without the time for kernels; None: unknown."""
-        return count / self.working_seconds if count and self.working_seconds else None
+        seconds = self.working_seconds
+        return count / seconds if count and seconds >= _SHORTEST else None
 
     @property
     def seconds_left(self) -> float | None:

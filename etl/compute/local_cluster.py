@@ -19,6 +19,7 @@ from distributed import Client, LocalCluster, Worker, WorkerPlugin
 from etl.compute.cluster_request import ClusterRequest
 from etl.compute.fork_server import start_fork_server
 from etl.compute.machine_folder import machine_folders
+from etl.compute.scheduler_client import SchedulerClient
 from etl.compute.worker_count import is_small, local_workers
 from etl.errors import ClusterError, error_line
 from etl.storage.file_sets import remove_unused
@@ -44,7 +45,7 @@ def start_local_cluster(_address: str | None, request: ClusterRequest) -> Iterat
         with (
             dask.config.set({"distributed.worker.multiprocessing-method": start_fork_server()}),
             _start(request) as cluster,
-            Client(cluster) as client,
+            SchedulerClient(cluster) as client,
         ):
             client.register_plugin(_WorkerSetup(os.environ))
             folders = machine_folders(client)
@@ -135,7 +136,7 @@ def has_dashboard(client: Client) -> bool:
 @contextmanager
 def start_in_process() -> Iterator[Client]:
     """Start one worker as a thread of this process, for a few documents; stop it at the end."""
-    with Client(
+    with SchedulerClient(
         processes=False,
         n_workers=1,
         threads_per_worker=1,

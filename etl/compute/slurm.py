@@ -23,6 +23,7 @@ from pydantic import Field
 from etl.compute.certificates import make_certificates, tls_settings
 from etl.compute.cluster_request import ClusterRequest
 from etl.compute.cluster_settings import ClusterSettings, Memory, Workers, quantity, workers_for
+from etl.compute.scheduler_client import SchedulerClient
 from etl.errors import ClusterError
 from etl.plural import many
 
@@ -95,7 +96,7 @@ def connect_to_slurm(address: str | None, request: ClusterRequest) -> Iterator[C
     folder = Path(settings.folder).expanduser().absolute()
     with _security(folder, request.security) as security:
         cluster = _new_cluster(settings, folder, security)
-        with cluster, Client(cluster, security=security) as client:
+        with cluster, SchedulerClient(cluster, security=security) as client:
             _check_script(cluster.job_script())
             jobs = settings.jobs(request)
             request.listener.note(

@@ -26,20 +26,19 @@ _ALWAYS = {
 }
 """Cells of the matrix that `make test` runs, too."""
 
-_OF_DOCUMENTS = [
-    f"{what} {table}"
-    for what in ("data of", "entries of", "log of", "table")
-    for table in ("documents", "texts")
-]
 _COMPACTED = {
     *(
-        (name, loss)
+        (name, f"{lost} lost")
         for name in ("complete", "between")
-        for loss in ("all data lost", *(f"{what} lost" for what in _OF_DOCUMENTS))
+        for lost in ("log of documents", "table documents", "all tables but documents")
     ),
+    ("between", "entries of documents lost"),
     *(("between", f"newest {count} entries of all tables lost") for count in (1, 2, 4)),
 }
-"""Losses after which rows of the Delta table are read from the files of its compaction."""
+"""Losses after which not all rows of the Delta table have the addresses that a single run gives them.
+
+A single run reads the files of its compaction, and a repair follows older files that the log still names.
+"""
 
 _MOST_FILES = 16  # of a kind
 
