@@ -116,7 +116,7 @@ and `row`, joins the two: [Other programs](#other-programs) has an example for e
 ## Data files
 
 A **unit of work** is an input file, or a part of a large one. The log of each table records which units it
-holds. The rows of a unit are in data files of its own, except for small units: up to 64 of them are done by
+holds. The rows of a unit are in separate data files, except for small units: up to 64 of them are done by
 one task as a **pack**, of as much text as one split has (`split_bytes`). Their rows share one data file in
 each of `texts` and `tokens`, and one for each verdict in `documents`; the log lists the units of such a file
 as its tag `tokenlake.units`. Each file of a pack can later be replaced, dropped or read again alone.

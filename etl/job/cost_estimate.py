@@ -242,13 +242,9 @@ def _stored_bytes(recipe: Recipe, basis: Basis, text: float, old: float) -> int:
 
 
 def _num_files(recipe: Recipe, read: int, tokenized: int) -> int:
-    """Return how many data files a run writes, given how many packs it reads, and others it only tokenizes.
-
-    For each pack, these are kept and rejected documents, texts, and tokens.
-    """
-    return (4 if recipe.rejected.text else 3) * read + (
-        read + tokenized if recipe.tokenize_stage is not None else 0
-    )
+    """Return how many data files a run writes, given the packs that it reads, and others to tokenize."""
+    of_documents = 4 if recipe.rejected.text else 3  # kept and rejected, and texts
+    return of_documents * read + (read + tokenized if recipe.tokenize_stage is not None else 0)
 
 
 def _requests(
