@@ -16,7 +16,7 @@ from etl.loader.document_samples import SampleFinder, StoredDocument, find_docum
 from etl.loader.find_documents import DocumentSpan
 from etl.loader.mixture import TokenMixture
 from etl.loader.ranks import Rank
-from etl.loader.read_parts import UNKNOWN
+from etl.loader.read_parts import SKIPPED, UNKNOWN
 from etl.loader.state import parts_of
 from etl.loader.steps import Steps, divide_step
 from etl.loader.table_windows import TableWindows
@@ -135,6 +135,8 @@ def _read_epochs(dataset: TokenDataset | TokenMixture) -> Iterator[_ReadEpoch]:
     """Yield the parts of each epoch that were read, in the order of the training."""
     steps_before: int | None = 0
     for part in parts_of(dataset.state_dict()):
+        if part.size == SKIPPED:
+            continue
         for epoch in range(part.epoch, part.end_epoch + 1):
             _, num_samples, lanes, _ = dataset.epochs.of(epoch)
             first = part.first_sample_of(epoch)

@@ -8,6 +8,7 @@ the record is refused.
 from typing import NamedTuple
 
 from etl.errors import LoaderError
+from etl.loader.read_parts import SKIPPED
 from etl.loader.sharded_dataset import ShardedDataset
 from etl.loader.state import State, parts_of
 from etl.plural import many
@@ -77,7 +78,14 @@ def _find_loader(
     if state.get("read"):
         part = parts_of(state)[-1]
         first = part.first_sample_of(state["epoch"])
-        recorded = _Loader(first, *part.size[:3], is_recorded=True)
+        if part.size != SKIPPED:
+            recorded = _Loader(first, *part.size[:3], is_recorded=True)
+        elif is_past:
+            raise LoaderError(
+                f"the training has skipped the samples before the state, from sample {first:,} on",
+                where=dataset.where,
+                hint="for steps before them, give a state that was saved before",
+            )
     if batch_size is None:
         if recorded is None:
             raise LoaderError(

@@ -150,10 +150,8 @@ class Passes:
         values, parts = self._values, from_page(self._values[_PARTS])
         if not values[_READERS]:
             return parts
-        epoch = int(values[_EPOCH])
-        reached = epoch, int(values[_FIRST if self.runs_ahead else _CONSUMED])
-        if self.has_ended:
-            reached = epoch + 1, 0
+        epoch, known = int(values[_EPOCH]), int(values[_FIRST if self.runs_ahead else _CONSUMED])
+        reached = (epoch + 1, 0) if self.has_ended else (epoch, known)
         return [*parts[:-1], TrainingPart.of(parts[-1].start, reached, parts[-1].size)]
 
     @property

@@ -18,7 +18,7 @@ from etl.loader.batches.document_boundaries import PositionedBatch
 from etl.loader.one_pass import Pass
 from etl.loader.order.epochs import Epochs
 from etl.loader.pass_starts import Passes, Planned, Resumed, Worker
-from etl.loader.read_parts import UNKNOWN, Place, cut_parts
+from etl.loader.read_parts import MAX_SKIPPED, SKIPPED, UNKNOWN, Place, cut_parts, skip_part
 from etl.loader.state import (
     STATE_FORMAT,
     State,
@@ -29,7 +29,7 @@ from etl.loader.state import (
     recorded_parts,
     whole_number,
 )
-from etl.loader.steps import Steps
+from etl.loader.steps import Steps, end_of_steps
 from etl.plural import many
 
 
@@ -147,6 +147,26 @@ class Position:
             yield
         self._passes.count_change()
         self._changes = self._passes.changes
+
+    def skip(self, num_steps: int, steps: Steps) -> None:
+        """Move behind the next steps, as if they had been read, and record that they were left out."""
+        if not whole_number("num_steps", num_steps, where=self._where):
+            return
+        passes = self._passes
+        if get_worker_info() is not None or (passes.runs_ahead and not passes.has_ended):
+            raise _abandoned(self.epoch, self._where)
+        self._check_whole_steps()
+        start = (self.epoch + 1, 0) if passes.has_ended else (self.epoch, self.consumed)
+        end = end_of_steps(start, num_steps, steps, self._epochs)
+        parts = skip_part(passes.parts, start, end)
+        if sum(part.size == SKIPPED for part in parts) > MAX_SKIPPED:
+            raise LoaderError(
+                f"the training has skipped steps {MAX_SKIPPED} times, the most that a state records",
+                where=self._where,
+                hint="leave out documents with a View",
+            )
+        self._pass = None
+        passes.move(*end, parts=parts)
 
     def replan(self, identity: State, epochs: Epochs) -> None:
         """Replace the plan, while it is ``changing``."""

@@ -1,4 +1,4 @@
-"""`TrainingPart`: the samples that a training has read, as consecutive parts that were read in equal steps.
+"""`TrainingPart`: samples that a training has read or skipped: consecutive parts, each read in equal steps.
 
 A training that is never interrupted has read one part, over any number of epochs. A new part begins where it
 moves to another epoch, or resumes so that the steps are others. States record the parts, and so does the page
@@ -6,7 +6,7 @@ that a process shares with its DataLoader workers (``pass_starts.py``), 64 bytes
 """
 
 from collections.abc import Sequence
-from itertools import chain
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 from etl.loader.steps import StepSize
@@ -65,6 +65,10 @@ class TrainingPart(NamedTuple):
 
 UNKNOWN = StepSize(0, 0, 0, 0)
 """Steps that are not recorded."""
+SKIPPED = StepSize(0, 1, 0, 0)
+"""No steps: the training has left out the samples."""
+MAX_SKIPPED = 32
+"""The parts that a training may skip: so few that two others are always next to each other."""
 
 
 def cut_parts(parts: Sequence[TrainingPart], end: Place) -> list[TrainingPart]:
@@ -93,9 +97,29 @@ def begin_part(
         return [*kept, last]
     kept += [last] if last.start != last.stop else []
     kept.append(TrainingPart.of(start, start, size))
-    if len(kept) > _MAX_PARTS:
-        kept[:2] = [TrainingPart.of(kept[0].start, kept[1].stop, UNKNOWN)]
-    return kept
+    return _limit(kept)
+
+
+def skip_part(parts: Sequence[TrainingPart], start: Place, end: Place) -> list[TrainingPart]:
+    """Return the parts when the samples between two places are left out.
+
+    >>> [(part.start, part.stop) for part in skip_part([], (0, 2), (0, 8))]
+    [((0, 0), (0, 2)), ((0, 2), (0, 8))]
+    """
+    kept = cut_parts(parts, min(start, parts[-1].stop) if parts else start)
+    if kept and kept[-1].size == SKIPPED and kept[-1].stop == start:
+        start = kept.pop().start
+    return _limit([*kept, TrainingPart.of(start, end, SKIPPED)])
+
+
+def _limit(parts: list[TrainingPart]) -> list[TrainingPart]:
+    """Return parts, the oldest two as one of unknown steps if there are too many."""
+    if len(parts) <= _MAX_PARTS:
+        return parts
+    # Skipped samples were in no step, and must not be taken for samples of unknown steps.
+    old = next(i for i, pair in enumerate(pairwise(parts)) if all(p.size != SKIPPED for p in pair))
+    merged = TrainingPart.of(parts[old].start, parts[old + 1].stop, UNKNOWN)
+    return [*parts[:old], merged, *parts[old + 2 :]]
 
 
 def to_page(parts: Sequence[TrainingPart]) -> list[int]:

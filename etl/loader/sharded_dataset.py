@@ -1,6 +1,5 @@
 """`ShardedDataset`, the base of all datasets: ranks, workers, epochs, batches and state."""
 
-import warnings
 from abc import abstractmethod
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
@@ -19,7 +18,7 @@ from etl.loader.batches.document_boundaries import Batch, Format, PositionedBatc
 from etl.loader.batches.worker_message import WorkerBatch
 from etl.loader.evaluation import Evaluation
 from etl.loader.one_pass import Pass, Reader
-from etl.loader.order.epochs import Epoch, Epochs
+from etl.loader.order.epochs import Epochs
 from etl.loader.place import Place
 from etl.loader.position import Position
 from etl.loader.prepared_loaders import (
@@ -31,10 +30,8 @@ from etl.loader.prepared_loaders import (
 )
 from etl.loader.ranks import Shard
 from etl.loader.state import State
-from etl.loader.steps import Steps
+from etl.loader.steps import Steps, warn_of_few_lanes
 from etl.loader.version_lease import HeldVersions
-
-_MANY_SAMPLES = 1 << 19  # a billion tokens in windows of 2,048; smaller tables are read quickly
 
 _DIRECT = Delivery()
 
@@ -260,7 +257,7 @@ class ShardedDataset(IterableDataset[Batch]):
         try:
             begun = self._position.begin(steps, runs_ahead=runs_ahead)
             if begun.worker.id == 0 and self.place.process_rank == 0:  # one process of a training
-                _warn_of_few_lanes(self.epochs.of(self.epoch), steps, where=self.where)
+                warn_of_few_lanes(self.epochs.of(self.epoch), steps, where=self.where)
                 self._versions.hold(self.tables())
         except LoaderError as error:
             if get_worker_info() is None:
@@ -341,6 +338,17 @@ class Batches(IterableDataset[Batch]):
             self._steps(), delivery=self._delivery, runs_ahead=prepared is not None
         )
 
+    def skip(self, num_steps: int) -> None:
+        """Leave out the next steps of all ranks, for example those before and during a loss spike.
+
+        The next pass begins behind them, as if they had been read. Call it on all ranks, after
+        ``load_state_dict`` and before a loop. States record what was skipped: ``etl replay`` refuses such
+        steps, and ``etl trace --state`` does not count their samples as seen; ``samples_seen`` and
+        ``consumed`` do. Raises LoaderError if a loader has read ahead, so that the next step is unknown, or
+        if a training skips more than 32 times.
+        """
+        self.dataset._position.skip(num_steps, self._steps())  # noqa: SLF001 - of this module
+
     def _steps(self) -> Steps:
         return self.dataset.plan_steps(self.batch_size, drop_last=self.drop_last)
 
@@ -357,18 +365,6 @@ class Batches(IterableDataset[Batch]):
     def load_state_dict(self, state: State) -> None:
         """Resume from a saved state, as ``dataset.load_state_dict`` does."""
         self.dataset.load_state_dict(state)
-
-
-def _warn_of_few_lanes(epoch: Epoch, steps: Steps, *, where: str) -> None:
-    world_size = steps.rank.world_size
-    if world_size > epoch.lanes and epoch.num_samples >= _MANY_SAMPLES:
-        times = world_size / epoch.lanes
-        warnings.warn(
-            f"{where}: {world_size:,} ranks share {epoch.lanes:,} lanes, so each byte of the table "
-            f"is read {times:.1f} times or more; Shuffle(lanes={world_size}) avoids this",
-            RuntimeWarning,
-            stacklevel=2,
-        )
 
 
 def _failed(error: LoaderError) -> Iterator[Batch]:

@@ -1,5 +1,6 @@
 """How the samples of a pass become steps, and how a step is divided among ranks."""
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -7,7 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from etl.loader.order.epochs import Epoch, Epochs
 from etl.loader.ranks import Rank
+
+_MANY_SAMPLES = 1 << 19  # a billion tokens in windows of 2,048; smaller tables are read quickly
 
 
 class StepSize(NamedTuple):
@@ -181,3 +185,30 @@ def _match(places: np.ndarray, samples: np.ndarray) -> np.ndarray:
     is_used[at_sample] = True
     filled[filled < 0] = np.flatnonzero(~is_used)
     return filled
+
+
+def end_of_steps(
+    start: tuple[int, int], num_steps: int, steps: Steps, epochs: Epochs
+) -> tuple[int, int]:
+    """Return the epoch, and the sample of it, behind some steps from a place on."""
+    epoch, first = start
+    available = epochs.of(epoch).num_samples - first
+    # Up to an epoch without a step, which the next pass reports.
+    while num_steps > (count := steps.count(available)) and (count or first):
+        num_steps, epoch, first = num_steps - count, epoch + 1, 0
+        available = epochs.of(epoch).num_samples
+    # The rest of an epoch that leaves no such step may be read in other steps.
+    return epoch, first + min(num_steps * steps.stride, steps.end(available))
+
+
+def warn_of_few_lanes(epoch: Epoch, steps: Steps, *, where: str) -> None:
+    """Warn if ranks share lanes of a large table, so that bytes are read more than once."""
+    world_size = steps.rank.world_size
+    if world_size > epoch.lanes and epoch.num_samples >= _MANY_SAMPLES:
+        times = world_size / epoch.lanes
+        warnings.warn(
+            f"{where}: {world_size:,} ranks share {epoch.lanes:,} lanes, so each byte of the table "
+            f"is read {times:.1f} times or more; Shuffle(lanes={world_size}) avoids this",
+            RuntimeWarning,
+            stacklevel=3,
+        )

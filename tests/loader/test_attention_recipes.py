@@ -1,6 +1,7 @@
 """The attention of docs/guides/trainers.md, compared with dense masks that are made token by token."""
 
 from collections import Counter
+from functools import partial
 
 import pytest
 import torch
@@ -43,8 +44,8 @@ def first_batch(lake, **options):
     batch = next(iter(dataset.batches(4)))
     assert batch["input_ids"].numel() == 120
     torch.manual_seed(0)
-    heads = torch.randn(3, 4, 2, 30, 16)  # q, k and v (B, H, S, D)
-    expected = scaled_dot_product_attention(*heads, attn_mask=dense_mask(batch["input_ids"]))
+    heads = q, k, v = torch.randn(3, 4, 2, 30, 16).unbind()  # each (B, H, S, D)
+    expected = scaled_dot_product_attention(q, k, v, attn_mask=dense_mask(batch["input_ids"]))
     return batch, heads, expected
 
 
@@ -54,7 +55,8 @@ def test_flex_attention_sees_what_a_dense_mask_shows(lake, options):
     names = recipe("FlexAttention")
     is_visible = names["see_own_document"](batch["document_ids"])
     mask = create_block_mask(is_visible, 4, None, 30, 30, device="cpu")
-    torch.testing.assert_close(flex_attention(*heads, block_mask=mask), expected)
+    q, k, v = heads
+    torch.testing.assert_close(flex_attention(q, k, v, block_mask=mask), expected)
     torch.testing.assert_close(names["attention"](batch["document_ids"])(*heads), expected)
 
 
@@ -65,8 +67,9 @@ def attend_by_lengths(q, k, v, starts, key_starts, longest, *_, **options):
     outputs = []
     for parts in zip(*(x.split(starts.diff().tolist()) for x in (q, k, v)), strict=True):
         assert len(parts[0]) <= longest
-        heads = (x.transpose(0, 1) for x in parts)
-        outputs.append(scaled_dot_product_attention(*heads, is_causal=True).transpose(0, 1))
+        heads = [x.transpose(0, 1) for x in parts]
+        output = scaled_dot_product_attention(heads[0], heads[1], heads[2], is_causal=True)
+        outputs.append(output.transpose(0, 1))
     empty = q.new_zeros(0)
     return torch.cat(outputs), empty, empty, empty, empty
 
@@ -107,7 +110,7 @@ def assert_trained_as_with_dense_masks(lake, weights, *, batch_size, steps):
         logits = model(
             batch["input_ids"],
             batch["position_ids"],
-            lambda *heads, mask=mask: scaled_dot_product_attention(*heads, attn_mask=mask),
+            partial(scaled_dot_product_attention, attn_mask=mask),
         )
         loss = cross_entropy(logits.flatten(0, 1), batch["labels"].flatten())
         optimizer.zero_grad()

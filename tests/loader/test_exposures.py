@@ -25,11 +25,18 @@ KINDS: dict[str, dict[str, Any]] = {
     "in order": {"seq_len": 9, "shuffle": False},
 }
 LEGS = st.lists(
-    st.tuples(st.integers(1, 3), st.integers(1, 2), st.booleans(), st.integers(1, 25)),
+    st.tuples(
+        st.integers(1, 3),
+        st.integers(1, 2),
+        st.booleans(),
+        st.integers(1, 25),
+        st.sampled_from([0, 0, 3, 30]),
+    ),
     min_size=1,
     max_size=4,
 )
-"""World size, batch size, ``drop_last`` and steps; the next leg resumes from the state."""
+"""World size, batch size, ``drop_last``, steps, and steps that are skipped before them; the next leg resumes
+from the state."""
 
 
 @pytest.fixture(scope="module")
@@ -41,10 +48,12 @@ def train(open_rank, legs, state=None):
     """Read some legs with all ranks; return the state, and what each batch had of each document."""
     seen = defaultdict(list)
     step = 0
-    for world_size, batch_size, drop_last, num_steps in legs:
+    for world_size, batch_size, drop_last, num_steps, num_skipped in legs:
         ranks = [open_rank(Shard(rank=rank, world_size=world_size)) for rank in range(world_size)]
         for rank in ranks if state is not None else ():
             rank.load_state_dict(state)
+        for rank in ranks:
+            rank.batches(batch_size, drop_last=drop_last).skip(num_skipped)
         loops: list[Any] = [iter(()) for _ in ranks]
         for _ in range(num_steps):
             batches = [next(loop, None) for loop in loops]
