@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 
 from etl.loader.batches.document_boundaries import PER_BATCH, Batch, PositionedBatch
-from etl.loader.pass_starts import Start, Worker
+from etl.loader.planned_passes import Start, Worker
 from etl.loader.steps import Steps
 
 _ROWS_AT_ONCE = 8  # samples that are read together, at least, if they are returned one by one

@@ -20,15 +20,14 @@ import multiprocessing.util
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from multiprocessing.context import get_spawning_popen
 from multiprocessing.sharedctypes import RawArray
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch.utils.data import get_worker_info
 
 from etl.errors import LoaderError
-from etl.loader.order.epochs import Epochs
+from etl.loader.planned_passes import MAX_WORKERS, Planned, Resumed, Start, Worker
 from etl.loader.ranks import Rank
 from etl.loader.read_parts import (
     PAGE_VALUES,
@@ -51,70 +50,13 @@ _STEPS = slice(_REST[0], _REST[0] + 5)  # as in ``_steps_as_numbers``
 # The loader that has begun a pass last, whether it was refused, and how often the plan was changed.
 _LOADER, _LOADER_PASS, _IS_REFUSED, _CHANGES, _HEADER = _REST[5:]
 _ENDED, _RESUMED, _STEPS_DONE, _PER_WORKER = range(4)
-_PARTS = slice(512, 512 + PAGE_VALUES)  # what the training has read, as states record it
-_MAX_WORKERS = (_PARTS.start - _HEADER) // _PER_WORKER
+_FIRST_PART = _HEADER + MAX_WORKERS * _PER_WORKER
+_PARTS = slice(
+    _FIRST_PART, _FIRST_PART + PAGE_VALUES
+)  # what the training has read, as states record it
 _WAIT_S = 600.0  # spawned workers import torch and the user's program first: seconds to minutes
 
 _Page = ctypes.Array[Any]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Worker:
-    """A reader of a pass: a DataLoader worker, or this process (the only reader, 0 of 1)."""
-
-    id: int
-    count: int
-    loader: int  # the same number for all workers of a loader's iterator; 0: not a worker
-
-    @staticmethod
-    def current() -> "Worker":
-        """Return the reader that this process is.
-
-        Workers of an iterator are started one after the other, so their process numbers are consecutive.
-        """
-        info: Any = get_worker_info()
-        if info is None:
-            return Worker(id=0, count=1, loader=0)
-        if info.num_workers > _MAX_WORKERS:
-            raise LoaderError(
-                f"a DataLoader has {info.num_workers} workers, but at most {_MAX_WORKERS} are supported"
-            )
-        number = multiprocessing.current_process()._identity[-1]  # noqa: SLF001
-        return Worker(id=info.id, count=info.num_workers, loader=number - info.id)
-
-
-class Resumed(NamedTuple):
-    """The state of a worker that resumes: the start of its pass, its turn, and its steps."""
-
-    epoch: int
-    first_sample: int
-    turn: int
-    steps: int
-    parts: Sequence[TrainingPart]  # that were read up to the start of the pass
-
-
-class Start(NamedTuple):
-    """Where a reader begins a pass."""
-
-    epoch: int
-    first_sample: int
-    turn: int  # of this reader among the workers, which take the steps in turn
-    steps: int  # of this reader that are already done
-    number: int  # of the pass
-
-
-@dataclass(frozen=True, kw_only=True)
-class Planned:
-    """A pass that a reader wants to begin."""
-
-    steps: Steps
-    epochs: Epochs
-    repeats: bool  # begin again where a pass that was cut short began
-    runs_ahead: bool  # the training loop receives the batches later than they are returned
-
-    def count(self, epoch: int, first_sample: int) -> int:
-        """Return the number of steps from a sample of an epoch on."""
-        return self.steps.count(self.epochs.of(epoch).num_samples - first_sample)
 
 
 class Passes:

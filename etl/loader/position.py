@@ -1,7 +1,6 @@
 """`Position`: where a dataset is in its samples, in this process and in its DataLoader workers.
 
-A position is saved and restored as a state (see ``state.py``), and moves with the passes that it begins (see
-``pass_starts.py``).
+A position is saved and restored as a state (``state.py``), and moves with its passes (``pass_starts.py``).
 """
 
 from collections.abc import Iterator
@@ -17,7 +16,8 @@ from etl.errors import LoaderError
 from etl.loader.batches.document_boundaries import PositionedBatch
 from etl.loader.one_pass import Pass
 from etl.loader.order.epochs import Epochs
-from etl.loader.pass_starts import Passes, Planned, Resumed, Worker
+from etl.loader.pass_starts import Passes
+from etl.loader.planned_passes import Planned, Resumed, Worker
 from etl.loader.read_parts import MAX_SKIPPED, SKIPPED, UNKNOWN, Place, cut_parts, skip_part
 from etl.loader.state import (
     STATE_FORMAT,
