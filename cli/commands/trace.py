@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         TracedTable,
         TracedTokens,
     )
+    from etl.loader.exposures import SeenDocument
     from etl.schemas import InputFile
 
 app = typer.Typer()
@@ -26,13 +27,15 @@ app = typer.Typer()
     epilog=options.examples(
         "etl trace lake --id doc-17",
         "etl trace lake --source data/a.parquet --row 12",
+        "etl trace lake --id doc-17 --id doc-18 --state checkpoint.pt",
     )
 )
 def trace(
-    lake: options.LakeArgument,
+    lakes: options.LakesArgument,
     *,
-    document: Annotated[
-        str | None, typer.Option("--id", metavar="ID", help="The id of the document.")
+    ids: Annotated[
+        list[str] | None,
+        typer.Option("--id", metavar="ID", help="The id of the document; repeatable."),
     ] = None,
     source: Annotated[
         str | None,
@@ -41,19 +44,70 @@ def trace(
     row: Annotated[
         int | None, typer.Option(min=0, help="The row in that file, counted from 0.")
     ] = None,
+    state: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="The saved state of a loader, JSON or a torch checkpoint: print when its training has seen "
+            "the documents.",
+        ),
+    ] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Trace a document from its input file to its tokens.
+    """Trace a document from its input file to its tokens, or to the batches that had it.
 
     For a document without tokens, prints why it was removed: the limit that it fails, its signals and its
     text, which is read again from the input file if the lake does not store it.
+
+    With --state, prints at which epochs, steps, ranks and rows the training that saved the state has seen
+    the documents, without reading tokens. Steps, ranks and rows are those that the state records.
     """
     from etl.audit.lineage_graph import trace as trace_document
 
-    if (document is None) == (source is None) or (source is None) != (row is None):
+    if bool(ids) == (source is not None) or (source is None) != (row is None):
         raise typer.BadParameter("give --id ID, or --source URI and --row N")
-    traces = trace_document(lake, id=document, source=source, row=row)
+    if state is not None:
+        if not ids:
+            raise typer.BadParameter("with --state, give --id ID")
+        _print_exposures(lakes, ids, state, as_json=as_json)
+        return
+    if len(lakes) > 1:
+        raise typer.BadParameter("several lakes need --state FILE")
+    named: list[str | None] = [*(ids or [None])]
+    traces = [
+        each for id_ in named for each in trace_document(lakes[0], id=id_, source=source, row=row)
+    ]
     output.print_result(traces, lines, as_json=as_json)
+
+
+def _print_exposures(
+    lakes: Sequence[str], ids: Sequence[str], state: str, *, as_json: bool
+) -> None:
+    from etl.loader import Shard
+    from etl.loader.exposures import find_exposures
+    from etl.loader.replay import open_saved, read_state
+
+    dataset = open_saved(lakes, read_state(state), shard=Shard(rank=0, world_size=1))
+    seen = find_exposures(dataset, list(dict.fromkeys(ids)))
+    output.print_result(seen, exposure_lines, as_json=as_json)
+
+
+def exposure_lines(documents: Sequence["SeenDocument"]) -> Iterator[str]:
+    """Yield when documents were seen, separated by blank lines."""
+    for number, document in enumerate(documents):
+        if number:
+            yield ""
+        origin = "" if document.source is None else f" of {document.source}"
+        yield f"{document.id}{origin}"
+        yield f"  table       {document.table} version {document.version}"
+        yield f"  seen        {many(len(document.exposures), 'time') if document.exposures else 'never'}"
+        for each in document.exposures:
+            place = f"sample {each.sample:,}, step unknown"
+            if each.rank is not None:
+                step = "unknown" if each.step is None else f"{each.step:,}"
+                place = f"step {step}, rank {each.rank}, row {each.row} (sample {each.sample:,})"
+            first, stop = each.span.document_start, each.span.document_start + each.span.count
+            yield f"    epoch {each.epoch}, {place}: tokens {first:,} to {stop:,}"
 
 
 def lines(traces: Sequence["Trace"]) -> Iterator[str]:

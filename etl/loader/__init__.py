@@ -17,8 +17,10 @@ epochs (``position.py``). A position begins passes, which are divided into steps
 once, on any number of ranks. ``open_once.py`` opens a dataset on rank 0 for all, and ``version_lease.py``
 keeps vacuums from its files.
 ``check_table.py`` compares a table with the model, ``find_documents.py`` returns the documents behind a
-sample, ``replay.py`` returns a batch with its documents and their text, and ``measure_evenness.py`` measures
-how evenly batches mix the input files. ``loss_log.py`` writes the losses of documents while training.
+sample, and ``document_samples.py`` the samples of a document. ``read_parts.py`` records what a training has
+read: with it, ``replay.py`` returns a batch with its documents and their text, and ``exposures.py`` the
+batches that had a document. ``measure_evenness.py`` measures how evenly batches mix the input files.
+``loss_log.py`` writes the losses of documents while training.
 """
 
 from importlib import import_module

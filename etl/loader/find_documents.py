@@ -100,16 +100,22 @@ class Locator:
         count = min(int(counts[row]), num_tokens)
         return [_span(group, row, start=0, first=0, count=count)]
 
-    def _locate_pieces(self, plan: UnitPlan, window: int) -> Iterator[DocumentSpan]:
-        """Yield the documents of a best-fit window of the stream; they are in its inputs."""
-        unit_index = self._stream.group_index(window)
-        unit = int(self._stream.groups[unit_index])
+    def unit_windows(self, plan: UnitPlan, unit: int) -> UnitWindows:
+        """Return the best-fit windows of a unit."""
         strands, rows = [], plan.row_groups
         for _, span in plan.unit_spans(unit):
             groups = plan.span_groups(span)
             ends = [rows.start(group) + self._read(group).ends for group in groups]
             strands.append((np.concatenate([[rows.start(groups[0])], *ends]), span))
-        windows = UnitWindows.of(strands, plan.window_tokens)
+        return UnitWindows.of(strands, plan.window_tokens)
+
+    def _locate_pieces(self, plan: UnitPlan, window: int) -> Iterator[DocumentSpan]:
+        """Yield the documents of a best-fit window of the stream; they are in its inputs."""
+        unit_index = self._stream.group_index(window)
+        windows, rows = (
+            self.unit_windows(plan, int(self._stream.groups[unit_index])),
+            plan.row_groups,
+        )
         pieces = windows.pieces(window - self._stream.start(unit_index))
         column = 0
         for first, count in zip(

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from etl.errors import LoaderError
 from etl.loader.sharded_dataset import ShardedDataset
-from etl.loader.state import State
+from etl.loader.state import State, parts_of
 from etl.plural import many
 
 
@@ -73,7 +73,11 @@ def _find_loader(
     dataset: ShardedDataset, state: State, batch_size: int | None, *, is_past: bool
 ) -> _Loader:
     """Return the loader that a state records, or one with the given batch size on the present ranks."""
-    recorded = _Loader(**state["loader"], is_recorded=True) if "loader" in state else None
+    recorded = None
+    if state.get("read"):
+        part = parts_of(state)[-1]
+        first = part.first_sample_of(state["epoch"])
+        recorded = _Loader(first, *part.size[:3], is_recorded=True)
     if batch_size is None:
         if recorded is None:
             raise LoaderError(

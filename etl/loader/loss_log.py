@@ -116,7 +116,7 @@ class LossLog:
             raise LoaderError(f"rows_per_file must be at least 1, not {rows_per_file}")
         tables = dataset.tables()
         state = dataset.state_dict(consumed=0)
-        state.pop("loader", None)  # the batches have the numbers of their samples
+        state.pop("read", None)  # the batches have the numbers of their samples
         if folder is None:
             if len(tables) > 1:
                 raise LoaderError(

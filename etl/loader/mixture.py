@@ -72,7 +72,7 @@ class TokenMixture(ShardedDataset):
             check_column_name(column, ["source"])
         by_name = Schedule([(start, self._row(value)) for start, value in phases])
         first = self.datasets[0]
-        self._stages = MixtureStages(
+        self.stages = MixtureStages(
             Schedule(
                 [(start, self._windows_of(length)) for start, length in first.epochs.seq_lens]
             ),
@@ -84,8 +84,9 @@ class TokenMixture(ShardedDataset):
                 for name, dataset in datasets.items()
             ],
         )
+        """Which sample of which source each sample is."""
         self.sources = [
-            dataset.windows.with_seq_lens(self._stages.seq_lens_of(number))
+            dataset.windows.with_seq_lens(self.stages.seq_lens_of(number))
             for number, dataset in enumerate(self.datasets)
         ]
         """The windows of the sources, which change their length where the mixture does."""
@@ -97,7 +98,7 @@ class TokenMixture(ShardedDataset):
                 "weights": self._weights(),
                 "datasets": {name: dict(each.identity) for name, each in datasets.items()},
             },
-            epochs=self._stages,
+            epochs=self.stages,
             shard=first.place.shard,
             repeat=first.repeat,
         )
@@ -181,21 +182,21 @@ class TokenMixture(ShardedDataset):
         """
         at = whole_number("at", at, where=self.where)
         every = [
-            (start, dict(zip(self.names, row, strict=True))) for start, row in self._stages.shares
+            (start, dict(zip(self.names, row, strict=True))) for start, row in self.stages.shares
         ]
         datasets = dict(zip(self.names, self.datasets, strict=True))
         check_weights(datasets, Schedule[Weights](every).then(at, weights))
         with self._position.changing(at):
-            if at < self._stages.seq_lens.starts[-1]:
+            if at < self.stages.seq_lens.starts[-1]:
                 raise LoaderError(
-                    f"the length of the windows changes at sample {self._stages.seq_lens.starts[-1]:,}, "
+                    f"the length of the windows changes at sample {self.stages.seq_lens.starts[-1]:,}, "
                     f"so that the weights cannot be set for sample {at:,}",
                     where=self.where,
                     hint="set them for later samples, or use from_state(..., change=PlanChange(weights=...))",
                 )
-            self._stages = self._stages.with_weights(self._row(weights), at=at)
-            self.epochs, self.identity = self._stages, {**self.identity, "weights": self._weights()}
-            self._position.replan(self.identity, self._stages)
+            self.stages = self.stages.with_weights(self._row(weights), at=at)
+            self.epochs, self.identity = self.stages, {**self.identity, "weights": self._weights()}
+            self._position.replan(self.identity, self.stages)
 
     def _windows_of(self, seq_len: int) -> WindowsOf:
         plans = [dataset.windows.epochs.whole_epoch(seq_len) for dataset in self.datasets]
@@ -210,7 +211,7 @@ class TokenMixture(ShardedDataset):
         """Return the samples of each source in a block, from each sample on at which they change."""
         return [
             (start, {name: n for name, n in zip(self.names, row.tolist(), strict=True) if n})
-            for start, row in self._stages.shares
+            for start, row in self.stages.shares
         ]
 
     def tables(self) -> list[tuple[str, int]]:
@@ -233,7 +234,7 @@ class TokenMixture(ShardedDataset):
         If the weights change, it is the share at the next sample.
         """
         sample = self.samples_taken
-        stage = self._stages.of_sample(sample)
+        stage = self.stages.of_sample(sample)
         shares = stage.order.shares[stage.order.phase(sample - stage.first_sample)]
         return dict(zip(self.names, (shares / BLOCK).tolist(), strict=True))
 
@@ -251,7 +252,7 @@ class TokenMixture(ShardedDataset):
         state = super().state_dict(consumed=consumed, samples_seen=samples_seen, steps=steps)
         if get_worker_info() is not None:  # called at every step there, so it must be cheap
             return state
-        stage = self._stages.of_pass(state["epoch"])
+        stage = self.stages.of_pass(state["epoch"])
         before = stage.pass_start(state["epoch"]) + state["consumed"]
         counts = stage.taken + stage.order.counts(before)
         return {**state, "sources": dict(zip(self.names, counts.tolist(), strict=True))}
@@ -262,7 +263,7 @@ class TokenMixture(ShardedDataset):
         """Return a reader of an epoch's batches, in the format of the datasets or another."""
         return MixtureReader(
             self.sources,
-            lambda: self._stages,
+            lambda: self.stages,
             epoch,
             batch_format or self.format,
             columns=self.columns,
@@ -280,5 +281,5 @@ class TokenMixture(ShardedDataset):
 
     def locator(self, epoch: int) -> MixtureLocator:
         """Return what finds the documents of many samples of an epoch faster than ``locate``."""
-        reader = MixtureReader(self.sources, lambda: self._stages, epoch, self.format)
+        reader = MixtureReader(self.sources, lambda: self.stages, epoch, self.format)
         return MixtureLocator(self.names, reader)

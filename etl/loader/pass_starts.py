@@ -19,7 +19,7 @@ import multiprocessing
 import multiprocessing.util
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from multiprocessing.context import get_spawning_popen
 from multiprocessing.sharedctypes import RawArray
@@ -30,21 +30,29 @@ from torch.utils.data import get_worker_info
 from etl.errors import LoaderError
 from etl.loader.order.epochs import Epochs
 from etl.loader.ranks import Rank
-from etl.loader.steps import RECORD, Steps
+from etl.loader.read_parts import (
+    PAGE_VALUES,
+    Place,
+    TrainingPart,
+    begin_part,
+    cut_parts,
+    from_page,
+    to_page,
+)
+from etl.loader.steps import Steps
 
 # Of the page. Position: the epoch, the first sample of the newest pass or of the next one, the sample after
 # the batch that this process returned last, and whether a pass may begin where nothing is left of the epoch.
-_OWNER, _EPOCH, _FIRST, _CONSUMED, _IS_SET, *_REST = range(23)
+_OWNER, _EPOCH, _FIRST, _CONSUMED, _IS_SET, *_REST = range(19)
 # The newest pass: its number, its readers, whether they run ahead, whether it followed a state at the end of
-# an epoch, its steps, and what states record of these.
+# an epoch, and its steps.
 _PASS, _READERS, _RUNS_AHEAD, _MAY_BE_DISCARDED, *_REST = _REST
 _STEPS = slice(_REST[0], _REST[0] + 5)  # as in ``_steps_as_numbers``
-_RECORD = slice(_REST[5], _REST[5] + len(RECORD))
 # The loader that has begun a pass last, whether it was refused, and how often the plan was changed.
-_LOADER, _LOADER_PASS, _IS_REFUSED, _CHANGES, _HEADER = _REST[9:]
+_LOADER, _LOADER_PASS, _IS_REFUSED, _CHANGES, _HEADER = _REST[5:]
 _ENDED, _RESUMED, _STEPS_DONE, _PER_WORKER = range(4)
-_SIZE = 512  # 4 kB
-_MAX_WORKERS = (_SIZE - _HEADER) // _PER_WORKER
+_PARTS = slice(512, 512 + PAGE_VALUES)  # what the training has read, as states record it
+_MAX_WORKERS = (_PARTS.start - _HEADER) // _PER_WORKER
 _WAIT_S = 600.0  # spawned workers import torch and the user's program first: seconds to minutes
 
 _Page = ctypes.Array[Any]
@@ -76,12 +84,13 @@ class Worker:
 
 
 class Resumed(NamedTuple):
-    """The state of a worker that resumes: the start of its pass, its turn, and the steps it returned."""
+    """The state of a worker that resumes: the start of its pass, its turn, and its steps."""
 
     epoch: int
     first_sample: int
     turn: int
     steps: int
+    parts: Sequence[TrainingPart]  # that were read up to the start of the pass
 
 
 class Start(NamedTuple):
@@ -136,10 +145,16 @@ class Passes:
         return bool(self._values[_READERS]) and bool(self._values[_RUNS_AHEAD])
 
     @property
-    def loader(self) -> dict[str, int] | None:
-        """What a state records of the steps of the newest pass, or of the one before the state was saved."""
-        record = dict(zip(RECORD, self._values[_RECORD], strict=True))
-        return record if record["batch_size"] else None
+    def parts(self) -> list[TrainingPart]:
+        """What the training has read, up to the batch that was returned last, as far as it is known."""
+        values, parts = self._values, from_page(self._values[_PARTS])
+        if not values[_READERS]:
+            return parts
+        epoch = int(values[_EPOCH])
+        reached = epoch, int(values[_FIRST if self.runs_ahead else _CONSUMED])
+        if self.has_ended:
+            reached = epoch + 1, 0
+        return [*parts[:-1], TrainingPart.of(parts[-1].start, reached, parts[-1].size)]
 
     @property
     def steps(self) -> Steps | None:
@@ -169,13 +184,16 @@ class Passes:
         consumed: int,
         *,
         is_set: bool = False,
-        loader: Mapping[str, int] | None = None,
+        parts: Sequence[TrainingPart] | None = None,
     ) -> None:
-        """Begin the next pass at a position; ``is_set``: even if nothing is left of the epoch there."""
+        """Begin the next pass at a position; ``is_set``: even if nothing is left of the epoch there.
+
+        ``parts`` are what the training has read up to there, if it is another one.
+        """
         values = self._values
+        values[_PARTS] = to_page(self.parts if parts is None else parts)
         values[_EPOCH], values[_IS_SET], values[_READERS] = epoch, int(is_set), 0
         values[_FIRST] = values[_CONSUMED] = consumed
-        values[_RECORD] = [loader[name] if loader else 0 for name in RECORD]
 
     @property
     def changes(self) -> int:
@@ -213,7 +231,11 @@ class Passes:
                 remaining = planned.count(resumed.epoch, resumed.first_sample)
                 is_next_epoch = total >= remaining
                 start = (resumed.epoch + 1, 0) if is_next_epoch else resumed[:2]
-            self._publish(worker, planned, start)
+            parts = self.parts
+            if resumed is not None:
+                reached = resumed.first_sample + total * planned.steps.stride
+                parts = cut_parts(resumed.parts, (resumed.epoch, reached))
+            self._publish(worker, planned, start, parts)
             self._values[_MAY_BE_DISCARDED] = int(is_next_epoch)
         else:
             self._wait(lambda: self._is_published(worker))
@@ -234,7 +256,7 @@ class Passes:
         """Record that a reader has returned its last batch of a pass."""
         self._values[_slot(worker.id, _ENDED)] = number
 
-    def _next_start(self, planned: Planned) -> tuple[int, int] | None:
+    def _next_start(self, planned: Planned) -> Place | None:
         """Return the epoch and the first sample of the next pass, or None to refuse it."""
         values = self._values
         epoch, first = int(values[_EPOCH]), int(values[_FIRST])
@@ -252,11 +274,17 @@ class Passes:
             return epoch + 1, 0
         return epoch, first
 
-    def _publish(self, worker: Worker, planned: Planned, start: tuple[int, int] | None) -> None:
-        """Write where the pass begins, for the other workers."""
+    def _publish(
+        self, worker: Worker, planned: Planned, start: Place | None, parts: Sequence[TrainingPart]
+    ) -> None:
+        """Write where the pass begins after the parts that were read, for the other workers."""
         values = self._values
         values[_IS_REFUSED] = int(start is None)
         if start is not None:
+            is_complete = bool(parts) and not planned.count(*parts[-1].stop)
+            values[_PARTS] = to_page(
+                begin_part(parts, start, planned.steps.size, is_complete=is_complete)
+            )
             if start != (values[_EPOCH], values[_FIRST]):
                 values[_IS_SET] = 0
             values[_EPOCH], values[_FIRST], values[_CONSUMED] = *start, start[1]
@@ -266,7 +294,6 @@ class Passes:
             values[_READERS] = worker.count
             values[_RUNS_AHEAD] = int(planned.runs_ahead or worker.loader > 0)
             values[_STEPS] = _steps_as_numbers(planned.steps)
-            values[_RECORD] = [*planned.steps.record(start[1]).values()]
         values[_LOADER] = worker.loader
         values[_LOADER_PASS] = self._loader_pass  # last: the other workers wait for it
 
@@ -332,7 +359,7 @@ def _restore(values: list[int], page_of_parent: _Page | None) -> Passes:
 
 def _new_page(values: Iterable[int]) -> _Page:
     """Return a page of this process, which forked and spawned processes share."""
-    page = RawArray(ctypes.c_int64, _SIZE)
+    page = RawArray(ctypes.c_int64, _PARTS.stop)
     for place, value in enumerate(values):
         page[place] = value
     page[_OWNER] = os.getpid()

@@ -18,12 +18,15 @@ from etl.loader.batches.document_boundaries import PositionedBatch
 from etl.loader.one_pass import Pass
 from etl.loader.order.epochs import Epochs
 from etl.loader.pass_starts import Passes, Planned, Resumed, Worker
+from etl.loader.read_parts import UNKNOWN, Place, cut_parts
 from etl.loader.state import (
     STATE_FORMAT,
     State,
     check_position,
     check_state,
     find_state,
+    parts_of,
+    recorded_parts,
     whole_number,
 )
 from etl.loader.steps import Steps
@@ -213,8 +216,8 @@ class Position:
             self._resumed = state
             return
         self._loaded_epoch, consumed = int(state["epoch"]), int(state["consumed"])
-        self._pass, loader = None, state.get("loader")
-        self._passes.move(self._loaded_epoch, consumed, loader=loader)
+        self._pass = None
+        self._passes.move(self._loaded_epoch, consumed, parts=parts_of(state))
 
     def _state(self, epoch: int, consumed: int, *, until: int | None = None) -> State:
         """Return the state of a position; its fingerprint covers the order up to there, or to a sample."""
@@ -223,8 +226,14 @@ class Position:
             self._newest_plan = (until, self._epochs.fingerprint(until))
         plan = {"format": STATE_FORMAT, "plan": self._newest_plan[1], "until": until}
         state = {**plan, **self._identity, "epoch": epoch, "consumed": consumed}
-        loader = self._passes.loader
-        return {**state, "loader": loader} if loader and epoch == self.epoch else state
+        return state | self._read_until((epoch, consumed))
+
+    def _read_until(self, end: Place) -> State:
+        """Return what a state records of the samples that were read up to a place."""
+        parts = cut_parts(self._passes.parts, end)
+        if not parts or parts[-1].size == UNKNOWN:
+            return {}
+        return {"read": [part._asdict() for part in parts]}
 
     def _worker_state(self) -> State:
         """Return the state of this worker: the start of its pass, and the steps that it has returned."""
@@ -237,7 +246,8 @@ class Position:
         # Where the training loop is depends on all workers, so the fingerprint covers the whole pass.
         until = self._epochs.of(start.epoch).first_sample + self._pass.end
         state = self._state(start.epoch, start.first_sample, until=until)
-        return {**state, **self._pass.worker_state()}
+        read = self._read_until((start.epoch, self._pass.end))
+        return state | read | self._pass.worker_state()
 
     def _check_whole_steps(self) -> None:
         """Raise LoaderError if the samples that all ranks and workers have returned are not consecutive."""
@@ -262,7 +272,8 @@ class Position:
                 f"but this loader has {steps.stride}",
                 hint="pass the loader's state to dataset.load_state_dict, before the loader starts",
             )
-        return Resumed(state["epoch"], state["consumed"], state["worker"], state["steps"])
+        first = state["epoch"], state["consumed"]
+        return Resumed(*first, state["worker"], state["steps"], recorded_parts(state))
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the fields of a copy, which begins where this position is."""

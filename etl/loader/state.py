@@ -11,10 +11,10 @@ from typing import Any
 
 from etl.errors import LoaderError
 from etl.loader.order.epochs import Epochs
-from etl.loader.steps import RECORD
+from etl.loader.read_parts import TrainingPart, cut_parts
 from etl.plural import many
 
-STATE_FORMAT = 5
+STATE_FORMAT = 6
 State = dict[str, Any]
 
 _KEYS = {"format", "plan", "until", "epoch", "consumed"}  # in every state
@@ -34,7 +34,7 @@ def find_state(saved: Mapping[str, Any]) -> State:
 
     Raises LoaderError if it finds no state, or if the workers are not at consecutive steps.
 
-    >>> state = {"format": 5, "plan": "a", "until": 8, "epoch": 0, "consumed": 8}
+    >>> state = {"format": 6, "plan": "a", "until": 8, "epoch": 0, "consumed": 8}
     >>> find_state({"model": {}, "data": state})["consumed"]
     8
     """
@@ -69,7 +69,20 @@ def find_state(saved: Mapping[str, Any]) -> State:
             hint="load the state into such a loader, or save from a loader over dataset.batches()",
         )
     state = {name: value for name, value in first.items() if name not in _WORKER_KEYS}
-    return {**state, "consumed": min(first["consumed"] + total * first["stride"], first["end"])}
+    state["consumed"] = min(first["consumed"] + total * first["stride"], first["end"])
+    if "read" in state:
+        state["read"] = [part._asdict() for part in parts_of(state)]
+    return state
+
+
+def parts_of(state: State) -> list[TrainingPart]:
+    """Return what a training had read when its state was saved."""
+    return cut_parts(recorded_parts(state), (int(state["epoch"]), int(state["consumed"])))
+
+
+def recorded_parts(state: State) -> list[TrainingPart]:
+    """Return what a state records; in the state of a worker, the newest part has the rest of its pass."""
+    return [TrainingPart(**part) for part in state.get("read", [])]
 
 
 def check_state(state: State, own: State, *, where: str) -> None:
@@ -85,7 +98,9 @@ def check_state(state: State, own: State, *, where: str) -> None:
     if state["plan"] == own["plan"]:
         return
     names = [
-        name for name in state if name not in _KEYS | _WORKER_KEYS and not _is_nested(state[name])
+        name
+        for name in state
+        if name not in {"read", *_KEYS, *_WORKER_KEYS} and not _is_nested(state[name])
     ]
     changed = [f"{n}={state[n]}, here {own.get(n)}" for n in names if state[n] != own.get(n)]
     saved = ", ".join(f"{name}={state[name]}" for name in names)
@@ -100,9 +115,9 @@ def check_position(state: State, epochs: Epochs, *, where: str) -> None:
     """Raise LoaderError unless the position of a state exists."""
     epoch = whole_number("epoch", state["epoch"], where=where)
     _check_samples("consumed", state["consumed"], epoch, epochs, where=where)
-    loader = state.get("loader", {})
-    for name in RECORD if loader else ():
-        whole_number(f"{name} of the loader", loader.get(name), where=where)
+    for part in state.get("read", []):
+        for name in TrainingPart._fields:
+            whole_number(f"{name} of a part that was read", part.get(name), where=where)
     if not state.keys() & _WORKER_KEYS:
         return
     missing = sorted(_WORKER_KEYS - state.keys())

@@ -3,13 +3,20 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
 from etl.loader.ranks import Rank
 
-RECORD = ("first_sample", "batch_size", "world_size", "drop_last")
-"""What a state records of the steps of a pass."""
+
+class StepSize(NamedTuple):
+    """How samples become steps, as states record it."""
+
+    batch_size: int  # rows of a batch on one rank
+    world_size: int
+    drop_last: int  # whether an incomplete batch is left out
+    multiple: int  # only so many steps together are complete
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,18 +50,31 @@ class Steps:
         used = min(self.count(num_samples) * self.stride, num_samples)
         return used - used % self.rank.world_size
 
-    def record(self, first_sample: int) -> dict[str, int]:
-        """Return what a state records of the steps of a pass: where they begin, and how they are divided.
+    @property
+    def size(self) -> StepSize:
+        """What a state records: how the samples become steps of the ranks that train.
 
-        >>> Steps(batch_size=4, rank=Rank(1, 2), lanes=3, drop_last=True).record(16)
-        {'first_sample': 16, 'batch_size': 4, 'world_size': 2, 'drop_last': 1}
+        >>> Steps(batch_size=4, rank=Rank(1, 2), lanes=3, drop_last=True).size
+        StepSize(batch_size=4, world_size=2, drop_last=1, multiple=1)
         """
-        size, world_size = self.batch_size, self.rank.world_size
+        size, world_size, multiple = self.batch_size, self.rank.world_size, self.multiple
         if self.dispatched is not None:
             world_size = self.dispatched.world_size
             size = size * self.dispatched.num_steps // world_size
-        numbers = (first_sample, size, world_size, int(self.drop_last))
-        return dict(zip(RECORD, numbers, strict=True))
+            multiple //= self.dispatched.num_steps
+        return StepSize(size, world_size, int(self.drop_last), multiple)
+
+    @staticmethod
+    def of(size: StepSize, rank: Rank, lanes: int) -> "Steps":
+        """Return the steps that a state records, for a rank of its ranks."""
+        batch_size, _, drop_last, multiple = size
+        return Steps(
+            batch_size=batch_size,
+            rank=rank,
+            lanes=lanes,
+            drop_last=bool(drop_last),
+            multiple=multiple,
+        )
 
     def samples(self, step: range, *, number: int = 0) -> Sequence[int]:
         """Return the samples of this rank in a step, in the order of its rows.

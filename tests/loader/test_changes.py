@@ -90,6 +90,8 @@ def check_plans(lakes, own_orders, plans) -> None:
     rows: list[Row] = []
     state = mixture.state_dict()
     for nth, (weights, world_size, batch_size, num_steps, num_lost) in enumerate(plans):
+        if PASS - state["consumed"] < batch_size * world_size:
+            return  # a step of so many samples would leave out the rest of the epoch
         change = PlanChange(weights=weights) if nth else PlanChange()
         added = [name for name in change.weights or {} if name not in state["datasets"]]
         ranks = []

@@ -54,7 +54,7 @@ def test_every_batch_is_the_one_that_replay_names(lake, world_size, batch_size, 
         named = [replayed(fresh, order, step - len(batches)) for step in range(len(batches))]
         assert named == batches
         state = fresh.state_dict()
-        assert state["loader"]["batch_size"] == batch_size
+        assert state["read"][-1]["batch_size"] == batch_size
         for step in (0, -len(batches) - 1):
             assert replayed(fresh, order, step) is None
     rows = merged(ranks, [row[:-1] for row in order], batch_size)

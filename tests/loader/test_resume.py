@@ -123,5 +123,5 @@ def test_a_state_consists_of_a_few_integers(lake):
     position = {"version": 1, "seq_len": 10, "seed": 0, "epoch": 0, "consumed": 0}
     position |= {"padded": 0, "best_fit": 0}
     assert state.pop("tensors") == asdict(Format())
-    assert state == {"format": 5, "until": 0, **position, **shuffle}
+    assert state == {"format": 6, "until": 0, **position, **shuffle}
     assert all(type(value) is int for value in state.values())

@@ -204,6 +204,22 @@ class EpochPlan:
         start, order = self.block(epoch, lane, number)
         return start + int(order[slot])
 
+    def find_sample(self, epoch: int, window: int) -> int:
+        """Return the sample of an epoch whose window it is: the inverse of ``window``."""
+        lane, position = self.place_in_lane(epoch, window)
+        number = position // self.block_windows
+        start, order = self.block(epoch, lane, number)
+        slot = int(np.flatnonzero(order == window - start)[0])
+        return (number * self.block_windows + slot) * self.lanes + lane
+
+    def place_in_lane(self, epoch: int, window: int) -> tuple[int, int]:
+        """Return the lane that reads a window of the epoch's stream, and its place there."""
+        if self.shuffle is None:
+            return 0, window
+        starts = _lane_starts(self.num_samples, self.lanes, self.seed, epoch)
+        lane = int(np.argmax(np.where(starts <= window, starts, -1)))
+        return lane, window - int(starts[lane])
+
     def stream(self, epoch: int) -> EpochStream:
         """Return the row groups of an epoch in its order."""
         groups = self._order(epoch)

@@ -133,6 +133,39 @@ class MixtureOrder:
             numbers[at] = np.minimum(taken, index).sum() + earlier
         return numbers
 
+    def find_sample(self, source: int, number: int) -> int | None:
+        """Return the sample of the mixture that is a sample of a source: the inverse of ``block``.
+
+        None if the source has no weight any more when it would come.
+        """
+        sample_class, index = self._turn(source, number)
+        # The phase, and in it the block, in which the class takes its sample of that index.
+        phase, before = 0, 0
+        for later in range(1, len(self.shares)):
+            taken = int(self.counts_before(sample_class, later)[source])
+            if taken <= index:
+                phase, before = later, taken
+        if not self.shares[phase, source]:
+            return None
+        block, nth = divmod(index - before, int(self.shares[phase, source]))
+        sources, indices = self._spread(sample_class, phase, block)
+        offset = int(np.flatnonzero((sources == source) & (indices == nth))[0])
+        position = self._position(sample_class, self.firsts[phase]) + block * BLOCK + offset
+        return position * self.classes + sample_class
+
+    def _turn(self, source: int, number: int) -> tuple[int, int]:
+        """Return the class that takes a sample of a source, and the index of the sample there."""
+        index, sample_class = divmod(number, self.classes)
+        if self._taken is None or index < self._taken[:, source].min():
+            return sample_class, index
+        # As in ``_in_turn``, only some classes have late samples, which take turns.
+        taken = self._taken[:, source]
+        index = int(taken.min())
+        while (through := int(np.minimum(taken, index + 1).sum())) <= number:
+            index += 1
+        late = np.flatnonzero(taken > index)
+        return int(late[number - (through - len(late))]), index
+
     @cached_property
     def _taken(self) -> np.ndarray | None:
         """The samples of each source in each class, (classes, K) int64; None if the order is endless."""
@@ -203,6 +236,11 @@ class MixtureOrder:
         """Return the number of samples of each source before a sample of the mixture, (K,) int64."""
         total: np.ndarray = self._all_counts(sample).sum(axis=0)
         return total
+
+    def numbers_end(self, sample: int) -> np.ndarray:
+        """Return a number above the numbers of each source's samples before a sample, (K,) int64."""
+        end: np.ndarray = self._all_counts(sample).max(axis=0) * self.classes
+        return end
 
     def _expected(self, sample: int) -> np.ndarray:
         """Return about the number of samples of each source in a class before a sample, (K,) float64."""

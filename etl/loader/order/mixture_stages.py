@@ -150,6 +150,22 @@ class MixtureStages:
         later, samples = np.divmod(numbers - firsts[at], sizes[at])
         return passes[at] + later, samples
 
+    def find_sample(self, source: int, number: int) -> int | None:
+        """Return the sample of the mixture that is a sample of a source; both count all epochs.
+
+        None if the source has no weight any more when it would come.
+        """
+        at = bisect_right([int(stage.taken[source]) for stage in self._stages], number) - 1
+        stage = self._stages[at]
+        sample = stage.order.find_sample(source, number - int(stage.taken[source]))
+        return None if sample is None else stage.first_sample + sample
+
+    def numbers_end(self, sample: int) -> np.ndarray:
+        """Return a number above the numbers of each source's samples before a sample, (K,) int64."""
+        stage = self.of_sample(sample)
+        end: np.ndarray = stage.taken + stage.order.numbers_end(sample - stage.first_sample)
+        return end
+
     def seq_lens_of(self, source: int) -> Schedule[int]:
         """Return the lengths of the windows of a source, by the number of the source's samples."""
         starts = {int(stage.taken[source]): stage.seq_len for stage in self._stages}

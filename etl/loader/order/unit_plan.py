@@ -180,6 +180,28 @@ class UnitPlan(EpochPlan):
         slot = in_lane[position] - windows.start
         return windows.start + int(self.order(epoch, lane, windows)[slot])
 
+    def find_sample(self, epoch: int, window: int) -> int:
+        """Return the sample of an epoch whose window it is: the inverse of ``window``."""
+        lane, _ = self.place_in_lane(epoch, window)
+        in_lane = self.lane(epoch, lane)
+        _, windows = self.part(self.stream(epoch), in_lane, window)
+        order = self.order(epoch, lane, windows)
+        slot = int(np.flatnonzero(order == window - windows.start)[0])
+        return (windows.start + slot - in_lane.start) * self.lanes + lane
+
+    def find_units(self, group: int, tokens: range) -> list[int]:
+        """Return the units that have some of the table's tokens, which are in a row group."""
+        run, strand = np.argwhere((self.first_groups <= group) & (group < self.stop_groups))[0]
+        stop = (
+            len(self.unit_tokens) if run + 1 == len(self.first_units) else self.first_units[run + 1]
+        )
+        return [
+            unit
+            for unit in range(int(self.first_units[run]), int(stop))
+            for number, span in self.unit_spans(unit)
+            if number == strand and span.start < tokens.stop and tokens.start < span.stop
+        ]
+
     def window(self, epoch: int, sample: int) -> int:
         """Return the window of the epoch's stream for a sample."""
         return self.find_window(epoch, self.stream(epoch), sample)
