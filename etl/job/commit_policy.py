@@ -6,7 +6,7 @@ work, and take at most a tenth of the time, however slow the store is.
 """
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from etl.errors import WriteError
@@ -44,15 +44,15 @@ class CommitPolicy:
         self._min_seconds = seconds / _SHARE
 
 
-def batch_for_commits(items: Iterable[Item]) -> Iterator[list[Item]]:
-    """Group items into lists; the caller commits each list before it asks for the next.
+def batch_for_commits(groups: Iterable[Sequence[Item]]) -> Iterator[list[Item]]:
+    """Join groups of items to lists; the caller commits each list before it asks for the next.
 
-    If the items end with a WriteError, the items before it are yielded, and then the error is raised.
+    If the groups end with a WriteError, the items before it are yielded, and then the error is raised.
     """
     policy, batch = CommitPolicy(), list[Item]()
     try:
-        for item in items:
-            batch.append(item)
+        for group in groups:
+            batch += group
             if policy.is_due(len(batch)):
                 before = time.monotonic()
                 yield batch

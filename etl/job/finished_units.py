@@ -1,6 +1,6 @@
 """Run the units of work of a step; report each that finishes, and quarantine those that fail."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -31,7 +31,7 @@ class Work(Generic[Unit]):
 
     step: Step
     task: ReadSplit | TokenizeUnit
-    arguments: Iterable[tuple[Unit, str, Any]]
+    arguments: Iterable[Sequence[tuple[Unit, str, Any]]]  # by task
     count: int
     num_bytes: int  # of all units
     label: str  # on the dashboard
@@ -39,15 +39,19 @@ class Work(Generic[Unit]):
 
 @dataclass(frozen=True, slots=True)
 class FinishedUnit(Generic[Unit]):
-    """A unit whose task has ended: its result, or None if it failed and is quarantined."""
+    """A unit whose task has ended: its result, or None if it failed.
+
+    A unit that failed in a pack must be run again alone; any other is quarantined.
+    """
 
     unit: Unit
     key: str
     result: WorkResult | None
+    in_pack: bool = False
 
 
-def run_units(run: RunContext, work: Work[Unit]) -> Iterator[FinishedUnit[Unit]]:
-    """Run units on the workers and yield them as they finish; quarantine units that fail.
+def run_units(run: RunContext, work: Work[Unit]) -> Iterator[list[FinishedUnit[Unit]]]:
+    """Run units on the workers and yield them by task as they finish; quarantine units that fail.
 
     Raises RecipeError (of a list or model that a stage reads, for example), WriteError and ClusterError: then
     the input is not at fault, and deduplication must not run without it. Raises QuarantineError if the first
@@ -61,19 +65,22 @@ def run_units(run: RunContext, work: Work[Unit]) -> Iterator[FinishedUnit[Unit]]
         run.job.client, task, arguments, label=work.label, time_limit=run.job.time_limit
     )
     with closing(answers), follow_units(run.job.client, progress.add_part):
-        for (unit, key, *_), answer in answers:
+        for pack, answer in answers:
             if isinstance(answer, RecipeError | WriteError | ClusterError):
                 raise answer
-            location, result = unit_location(unit), None
-            if isinstance(answer, BaseException):
-                note = run.failed.add(work.step, location, answer)
-                first.add_failure(note, answer, lake=str(run.recipe.lake))
-            else:
-                run.failed.clear(work.step, location)
-                first.add_success()
-                result = answer
-            progress.add_finished(key, result)
-            yield FinishedUnit(unit, key, result)
+            results = [None] * len(pack) if isinstance(answer, BaseException) else answer
+            finished = []
+            for (unit, key, *_), result in zip(pack, results, strict=True):
+                if result is not None:
+                    run.failed.clear(work.step, unit_location(unit))
+                    first.add_success()
+                elif len(pack) == 1:
+                    assert isinstance(answer, BaseException), "a unit has no result"
+                    note = run.failed.add(work.step, unit_location(unit), answer)
+                    first.add_failure(note, answer, lake=str(run.recipe.lake))
+                progress.add_finished(key, result)
+                finished.append(FinishedUnit(unit, key, result, len(pack) > 1))
+            yield finished
 
 
 def unit_location(unit: Split | WorkUnit) -> UnitLocation:

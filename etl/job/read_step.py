@@ -11,6 +11,7 @@ from etl.compact_collections import SpilledList, index_of, sort_spilled
 from etl.compute.dask_tasks import map_unordered
 from etl.job.commit_policy import batch_for_commits
 from etl.job.finished_units import Work, run_units, unit_location
+from etl.job.packs import pack_splits
 from etl.job.run_context import RunContext
 from etl.job.tasks import ReadSplit
 from etl.lake.ledger import Ledger
@@ -24,24 +25,41 @@ _UNKNOWN: Final = np.int64(-1)  # the number of records in a piece that could no
 
 
 def read_splits(run: RunContext) -> None:
-    """Read splits into ``documents`` and ``texts``; without deduplication also into ``tokens``."""
+    """Read splits into ``documents`` and ``texts``; without deduplication also into ``tokens``.
+
+    Small files are read in packs. The units of a pack that failed, or that could not be committed together
+    with the others, are read again alone.
+    """
+    packs = pack_splits(
+        numbered_splits(run), run.ledgers["documents"], split_bytes=run.recipe.source.split_bytes
+    )
+    # The largest first, so that all workers end at about the same time.
+    todo = SpilledList(sort_spilled(packs, key=lambda pack: -sum(split.work for split in pack)))
+    run.failed.clear_other_parts(
+        "documents", (unit_location(split) for pack in todo for split in pack)
+    )
+    again = SpilledList(_read_packs(run, todo))
+    if len(again):
+        for _ in _read_packs(run, SpilledList((split,) for split in again)):
+            raise AssertionError("a split that is read alone is in no pack")
+
+
+def _read_packs(run: RunContext, packs: SpilledList[tuple[Split, ...]]) -> Iterator[Split]:
+    """Read packs of splits, commit them, and yield the splits of packs to be read again alone."""
     documents = run.ledgers["documents"]
     fused = None if "duplicates" in run.ledgers else run.ledgers.get("tokens")
-    # The largest first, so that all workers end at about the same time.
-    todo = SpilledList(sort_spilled(numbered_splits(run), key=lambda split: -split.work))
-    run.failed.clear_other_parts("documents", map(unit_location, todo))
 
-    def arguments() -> Iterator[tuple[Split, str, str]]:
-        for split in todo:
-            key = split_key(documents, split)
-            yield split, key, "" if fused is None else fused.key(key)
+    def arguments() -> Iterator[list[tuple[Split, str, str]]]:
+        for pack in packs:
+            keys = ((split, split_key(documents, split)) for split in pack)
+            yield [(s, key, "" if fused is None else fused.key(key)) for s, key in keys]
 
     work = Work(
         step="documents",
         task=ReadSplit(run.recipe, with_tokens=fused is not None),
         arguments=arguments(),
-        count=len(todo),
-        num_bytes=sum(split.bytes for split in todo),
+        count=sum(map(len, packs)),
+        num_bytes=sum(split.bytes for pack in packs for split in pack),
         label="read",
     )
     for finished in batch_for_commits(run_units(run, work)):
@@ -51,13 +69,26 @@ def read_splits(run: RunContext) -> None:
         _commit_derived(run, results, "texts")
         if fused is not None:
             _commit_derived(run, results, "tokens")
+        derived = [run.ledgers["texts"], *([] if fused is None else [fused])]
+        for unit in finished:
+            is_held = documents.is_done(unit.key) and all(
+                ledger.is_done(ledger.key(unit.key)) for ledger in derived
+            )
+            if unit.in_pack and not is_held:
+                yield unit.unit
 
 
 def _commit_documents(
     run: RunContext, results: Sequence[WorkResult], splits: Mapping[str, Split]
 ) -> None:
     entries = [
-        LedgerEntry(result.key, result.files["documents"], splits[result.key], result.content)
+        LedgerEntry(
+            result.key,
+            result.files.get("documents", ()),
+            splits[result.key],
+            result.content,
+            pack=result.pack,
+        )
         for result in results
     ]
     read_bytes = sum(split.bytes for split in splits.values())
@@ -74,11 +105,12 @@ def _commit_derived(
     for result in results:
         if not documents.is_done(result.key):
             continue
-        key, files = ledger.key(result.key), result.files[step]
+        key, files = ledger.key(result.key), result.files.get(step, ())
+        pack = tuple(map(ledger.key, result.pack))
         # A unit that was decided and is read again keeps its arrival. If a unit was dropped before, others
         # may have been decided without it.
         arrival = duplicates.arrival_of(duplicates.key(result.key)) if duplicates else None
-        entries.append(LedgerEntry(key, files, arrival=arrival))
+        entries.append(LedgerEntry(key, files, arrival=arrival, pack=pack))
         new.append(replace(result, key=key, costs={}))
     run.commits.commit(step, entries, new, read_bytes=0)
 

@@ -76,10 +76,10 @@ class OnWorker:
     task: ReadSplit | TokenizeUnit
     files: ShippedFiles
 
-    def __call__(self, *args: Any) -> WorkResult:
+    def __call__(self, *args: Any) -> list[WorkResult | None]:
         """Run the task."""
         with self.files.on_worker(self.task.recipe) as recipe:
-            task: Callable[..., WorkResult] = replace(self.task, recipe=recipe)
+            task: Callable[..., list[WorkResult | None]] = replace(self.task, recipe=recipe)
             return task(*args)
 
 

@@ -1,7 +1,7 @@
 """The progress of one step of a run: its finished units, and those that workers still run."""
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from threading import Lock
 from typing import Any, Final, TypeVar
@@ -32,11 +32,14 @@ class StepProgress:
         self._lock = Lock()
         run.report(start)
 
-    def note_submitted(self, arguments: Iterable[Arguments]) -> Iterator[Arguments]:
-        """Yield the arguments of units, which begin with the unit and its key, as they are submitted."""
-        for each in arguments:
-            self._num_bytes[each[1]] = unit_bytes(each[0])
-            yield each
+    def note_submitted(
+        self, packs: Iterable[Sequence[Arguments]]
+    ) -> Iterator[tuple[Arguments, ...]]:
+        """Yield the arguments of units by task as they are submitted: the unit, its key, and others."""
+        for pack in packs:
+            for each in pack:
+                self._num_bytes[each[1]] = unit_bytes(each[0])
+            yield tuple(pack)
 
     def add_part(self, fields: tuple[Any, ...]) -> None:
         """Replace the part of a running unit; called in another thread. Units of other runs are ignored."""

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -14,13 +14,12 @@ from etl import schemas
 from etl.compute.unit_log import UnitLog
 from etl.delta.live_rows import read_live_row_groups
 from etl.delta.logical_file import LogicalFile
+from etl.errors import ClusterError, RecipeError, WriteError
+from etl.job.pack_files import PackFiles
 from etl.lake.dedup_decisions import cut_rows, duplicate_rows, without_cuts
 from etl.lake.stage_costs import READ, TOKENIZE, WRITE
-from etl.lake.table_specs import ARCHIVED_TOKENS, DOCUMENTS, TEXTS, TOKENS, TableSpec
 from etl.lake.work_units import WorkPart, WorkResult, WorkUnit
-from etl.parquet.data_file import DataFile, DataFileWriter
 from etl.recipe.recipe import Recipe
-from etl.schemas import TableName
 from etl.sources import Split
 from etl.sources.content_digests import Content, RowsDigest, sample_file
 from etl.sources.read_split import read_split
@@ -39,13 +38,36 @@ class ReadSplit:
     recipe: Recipe
     with_tokens: bool
 
-    def __call__(self, split: Split, key: str, tokens_key: str) -> WorkResult:
-        """Run the task for one split, whose units of work in ``documents`` and ``tokens`` have these keys."""
+    def __call__(self, *pack: tuple[Split, str, str]) -> list[WorkResult | None]:
+        """Run the task for splits, each with its keys in ``documents`` and ``tokens``.
+
+        In a pack, a split that fails has no result and leaves no rows: it must be read again alone.
+        """
+        files = PackFiles(is_pack=len(pack) > 1)
+        files.add_documents(self.recipe, pack[0][1])
+        if self.with_tokens:
+            files.add_tokens(self.recipe, pack[0][2])
+        log, results = UnitLog(), list[WorkResult | None]()
+        for split, key, tokens_key in pack:
+            try:
+                results.append(self._read(split, key, tokens_key, files, log))
+            except (RecipeError, WriteError, ClusterError):
+                raise
+            except Exception:
+                if len(pack) == 1:
+                    raise
+                files.drop_unit()
+                results.append(None)
+        return _with_files(results, files)
+
+    def _read(
+        self, split: Split, key: str, tokens_key: str, files: PackFiles, log: UnitLog
+    ) -> WorkResult:
         clock = StageClock()
-        documents = _DocumentWriter(self.recipe, key, clock)
-        tokens = _TokenWriter(self.recipe, tokens_key, clock) if self.with_tokens else None
+        documents = _DocumentWriter(self.recipe, key, files, clock)
+        tokens = _TokenWriter(self.recipe, tokens_key, files, clock) if self.with_tokens else None
         batches = read_split(split, self.recipe.source, batch_bytes=_BATCH_BYTES)
-        log, text_bytes = UnitLog(), 0
+        text_bytes = 0
         rows = RowsDigest()
         for batch in clock.measure_each(READ, batches):
             rows.update(batch)
@@ -59,9 +81,9 @@ class ReadSplit:
             log.send(WorkPart(key, share, *counts, *seconds))
         with clock.measure(READ):
             sample = _sample(split.uri, split.size, split.fingerprint)
-        files = documents.close()
-        if tokens is not None:
-            files["tokens"] = tokens.close()
+        assert documents.rows == documents.kept + documents.rejected.total(), "rows are missing"
+        with clock.measure(WRITE):
+            files.end_unit()
         return WorkResult(
             key=key,
             source=split.source,
@@ -72,10 +94,27 @@ class ReadSplit:
             tokens=tokens.num_tokens if tokens is not None else 0,
             special_texts=tokens.special_texts if tokens is not None else 0,
             text_bytes=text_bytes,
-            files=files,
             costs=clock.seconds(),
             compile_seconds=clock.compile_seconds,
         )
+
+
+def _with_files(results: list[WorkResult | None], files: PackFiles) -> list[WorkResult | None]:
+    """Return results with their data files, which the first one has that did not fail."""
+    clock = StageClock()
+    with clock.measure(WRITE):
+        written = files.close()
+    done = [result for result in results if result is not None]
+    if not done:
+        return results
+    if "documents" in written:
+        num_rows = sum(file.rows for file in written["documents"])
+        assert num_rows == sum(result.rows for result in done), "rows were not written"
+    clock.add(done[0].costs)
+    first = replace(done[0], files=written, costs=clock.seconds())
+    pack = tuple(result.key for result in done) if len(done) > 1 else ()
+    packed = (first if result is done[0] else result for result in results)
+    return [result and replace(result, pack=pack) for result in packed]
 
 
 @lru_cache(maxsize=64)
@@ -87,22 +126,11 @@ def _sample(uri: str, size: int, _fingerprint: str) -> str:
 class _DocumentWriter:
     """Applies the stages of a recipe to batches and writes their rows to ``documents`` and ``texts``."""
 
-    def __init__(self, recipe: Recipe, key: str, clock: StageClock) -> None:
-        self._recipe, self._clock = recipe, clock
-        self._documents, self._texts = (
-            {verdict: self._writer(spec, key, verdict) for verdict in verdicts}
-            for spec, verdicts in (
-                (DOCUMENTS, schemas.VERDICTS),
-                (TEXTS, schemas.VERDICTS if recipe.rejected.text else schemas.VERDICTS[:1]),
-            )
-        )
+    def __init__(self, recipe: Recipe, key: str, files: PackFiles, clock: StageClock) -> None:
+        self._recipe, self._key, self._files, self._clock = recipe, key, files, clock
         self.rows = 0
         self.kept = 0
         self.rejected: Counter[str] = Counter()  # by rule
-
-    def _writer(self, spec: TableSpec, key: str, verdict: str) -> DataFileWriter:
-        url, schema = self._recipe.table_url(spec.name), spec.schema(self._recipe)
-        return DataFileWriter(url, schema, spec.layout, name=key, partition={"verdict": verdict})
 
     def append(self, batch: pa.Table) -> pa.Table:
         """Write the documents of a batch, and return those that are kept."""
@@ -112,27 +140,14 @@ class _DocumentWriter:
         kept = applied.documents.filter(is_kept)
         rejected = applied.documents.filter(pc.invert(is_kept))
         with self._clock.measure(WRITE):
-            for table in (self._documents, self._texts):
-                for verdict, writer in table.items():
-                    writer.append(kept if verdict == "kept" else rejected)
+            for verdict, rows in (("kept", kept), ("rejected", rejected)):
+                for name in ("documents", "texts"):
+                    self._files.append(name, verdict, self._key, rows)
         self.rows += batch.num_rows
         self.kept += kept.num_rows
         for count in pc.value_counts(rejected["reason"]).to_pylist():
             self.rejected[schemas.rule_of(count["values"])] += count["counts"]
         return kept
-
-    def close(self) -> dict[TableName, list[DataFile]]:
-        """Finish the data files and return them by table."""
-        with self._clock.measure(WRITE):
-            documents, texts = (
-                [file for writer in table.values() for file in writer.close()]
-                for table in (self._documents, self._texts)
-            )
-        assert self.rows == self.kept + self.rejected.total(), "rows are missing"
-        assert self.rows == sum(file.rows for file in documents), "rows were not written"
-        num_texts = self.rows if self._recipe.rejected.text else self.kept
-        assert num_texts == sum(file.rows for file in texts), "texts were not written"
-        return {"documents": documents, "texts": texts}
 
 
 @dataclass(frozen=True)
@@ -141,14 +156,19 @@ class TokenizeUnit:
 
     recipe: Recipe
 
-    def __call__(self, unit: WorkUnit, key: str, duplicates: Sequence[LogicalFile]) -> WorkResult:
+    def __call__(
+        self, work: tuple[WorkUnit, str, Sequence[LogicalFile]]
+    ) -> list[WorkResult | None]:
         """Run the task for one unit, which has this key in ``tokens``.
 
         ``duplicates`` are the data files that can list rows of the unit.
         """
+        unit, key, duplicates = work
         clock = StageClock()
         dropped, cuts = self._decisions(unit, duplicates)
-        tokens = _TokenWriter(self.recipe, key, clock)
+        files = PackFiles(is_pack=False)
+        files.add_tokens(self.recipe, key)
+        tokens = _TokenWriter(self.recipe, key, files, clock)
         url = self.recipe.table_url("texts")
         log, rows, kept, text_bytes = UnitLog(), 0, 0, 0
         for file in unit.files:
@@ -166,8 +186,7 @@ class TokenizeUnit:
         assert rows == unit.rows, "the row count differs from the log of texts"
         is_whole = all(file.vector is None for file in unit.files)
         assert rows - kept == len(dropped) or not is_whole, "a duplicate does not occur in texts"
-        files: dict[TableName, list[DataFile]] = {"tokens": tokens.close()}
-        return WorkResult(
+        result = WorkResult(
             key=key,
             source=unit.source,
             rows=rows,
@@ -176,10 +195,10 @@ class TokenizeUnit:
             tokens=tokens.num_tokens,
             special_texts=tokens.special_texts,
             text_bytes=text_bytes,
-            files=files,
             costs=clock.seconds(),
             compile_seconds=clock.compile_seconds,
         )
+        return _with_files([result], files)
 
     def _decisions(
         self, unit: WorkUnit, duplicates: Sequence[LogicalFile]
@@ -201,13 +220,11 @@ class TokenizeUnit:
 class _TokenWriter:
     """Tokenizes documents and writes them to ``tokens``; checks the tokenizer on the first batch."""
 
-    def __init__(self, recipe: Recipe, key: str, clock: StageClock) -> None:
+    def __init__(self, recipe: Recipe, key: str, files: PackFiles, clock: StageClock) -> None:
         stage = recipe.tokenize_stage
         assert stage is not None
-        self._clock = clock
+        self._key, self._files, self._clock = key, files, clock
         self._encoder = Encoder.of(stage)
-        layout = ARCHIVED_TOKENS if stage.archive else TOKENS.layout
-        self._writer = DataFileWriter(recipe.table_url("tokens"), schemas.TOKENS, layout, name=key)
         self._is_checked = False
         self.num_tokens = 0
         self.special_texts = 0
@@ -224,9 +241,4 @@ class _TokenWriter:
         self.special_texts += special_texts
         self.num_tokens += int(pc.sum(rows["num_tokens"]).as_py())
         with self._clock.measure(f"{TOKENIZE}.write"):
-            self._writer.append(rows)
-
-    def close(self) -> list[DataFile]:
-        """Finish the data files and return them."""
-        with self._clock.measure(f"{TOKENIZE}.write"):
-            return self._writer.close()
+            self._files.append("tokens", "", self._key, rows)

@@ -23,7 +23,7 @@ def tokenize_units(run: RunContext) -> None:
     work = Work(
         step="tokens",
         task=TokenizeUnit(run.recipe),
-        arguments=((unit, key, duplicates.files(unit)) for unit, key in remaining),
+        arguments=([(unit, key, duplicates.files(unit))] for unit, key in remaining),
         count=len(remaining),
         num_bytes=sum(unit.size for unit, _ in remaining),
         label="tokenize",

@@ -198,7 +198,8 @@ class Ledger:
 
         An entry that another run has committed concurrently is skipped, and its files remain orphans. So do
         the files of an entry with the rows of an input file that the table holds already: the entry becomes
-        a name of that input file, or is left to the next plan if that was read in parts. Raises
+        a name of that input file, or is left to the next plan if that was read in parts. A pack is skipped
+        as a whole if this is so of any of its units. Raises
         MismatchError as ``refresh`` does, and if the table holds other content of an input file;
         StorageError if a data file is missing or has another size; and, without ``retry``, ConflictError if
         any other commit came first.
@@ -207,7 +208,7 @@ class Ledger:
         # The remaining work is determined again on each attempt, since the commit that came first
         # may have done a part.
         def commit_rest() -> list[LedgerEntry]:
-            todo = tell_copies([e for e in entries if not self._is_committed(e)], self.inputs)
+            todo = self._uncommitted(entries)
             if not todo:
                 return []
             transactions: dict[str, int] = {}
@@ -219,6 +220,19 @@ class Ledger:
             return todo
 
         return _repeat(self, commit_rest) if retry else commit_rest()
+
+    def _uncommitted(self, entries: Sequence[LedgerEntry]) -> list[LedgerEntry]:
+        """Return the entries to commit; packs of which only a part would be are left out."""
+        todo = [entry for entry in entries if not self._is_committed(entry)]
+        while True:
+            told = tell_copies(todo, self.inputs)
+            added = {entry.key for entry in told if not entry.is_name}
+            broken = [e for e in todo if not added.issuperset(e.pack)]
+            if not broken:
+                return told
+            # Other entries may have become names of files of a broken pack: they are compared again.
+            left_out = {entry.key for entry in broken}
+            todo = [entry for entry in todo if entry.key not in left_out]
 
     def _is_committed(self, entry: LedgerEntry) -> bool:
         split = entry.split

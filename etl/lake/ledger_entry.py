@@ -18,6 +18,9 @@ class LedgerEntry:
 
     The unit has ``arrival``, or without it the open one. If the split was compared with a file that the
     table holds, and is the same, it has the identity of that file, and the entry only adds its name.
+
+    ``pack`` has the keys of all units whose rows are in the same data files, which the entry of the first
+    has: they are committed together or not at all.
     """
 
     key: str
@@ -26,6 +29,7 @@ class LedgerEntry:
     content: Content | None = None
     arrival: int | None = None
     is_name: bool = False
+    pack: Collection[str] = ()
 
 
 @dataclass(frozen=True)

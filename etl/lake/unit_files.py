@@ -1,8 +1,9 @@
 """Which units of work have rows in a data file.
 
 A run writes the rows of a unit of work to files of their own, whose names begin with the key of the unit.
-``etl optimize`` merges small files to one with the rows of many units, one unit after the other: the log
-lists these units as a tag of the file (``etl.parquet.data_file.UNITS_TAG``).
+Small input files are read in packs, and ``etl optimize`` merges small data files: such a file has the rows of
+many units, one unit after the other, and the log lists these units as a tag of the file
+(``etl.parquet.data_file.UNITS_TAG``).
 """
 
 import json

@@ -90,6 +90,7 @@ class WorkResult:
     special_texts: int = 0  # documents with tokens whose text spells a special token
     text_bytes: int = 0
     files: Mapping[TableName, Sequence[DataFile]] = field(default_factory=dict)  # by table
+    pack: tuple[str, ...] = ()  # keys of the units in the same files, which the first one has
     content: Content | None = None  # of the input, if the unit is a split
     costs: Mapping[str, float] = field(default_factory=dict)  # part of the work -> seconds
     compile_seconds: float = 0.0  # in which the worker compiled kernels or waited for them

@@ -36,15 +36,15 @@ def test_the_next_commit_waits_ten_times_as_long_as_the_last_one_took() -> None:
 
 
 def test_every_item_is_in_one_batch_in_order() -> None:
-    batches = list(batch_for_commits(range(600)))
+    batches = list(batch_for_commits([number] for number in range(600)))
     assert [number for batch in batches for number in batch] == list(range(600))
     assert len(batches[0]) == 256
     assert list(batch_for_commits([])) == []
 
 
 def test_items_before_a_write_error_are_still_committed() -> None:
-    def items() -> Iterator[int]:
-        yield from range(300)
+    def items() -> Iterator[list[int]]:
+        yield from ([number] for number in range(300))
         raise WriteError("the disk is full")
 
     batches = batch_for_commits(items())

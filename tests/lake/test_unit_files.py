@@ -247,6 +247,43 @@ def test_damaged_shared_files_are_repaired(
     check_same(lakes)
 
 
+@pytest.mark.parametrize("damage", [flip, delete])
+def test_a_repair_keeps_the_texts_of_other_units(
+    client: Client, plain: Recipe, place: UPath, damage: Callable[[UPath], None]
+) -> None:
+    """Two of five units have rejected documents, all in one file; the texts of all five are in another."""
+    source = plain.source.model_copy(update={"path": str(place / "crawl")})
+    first = plain.model_copy(update={"source": source, "lake": str(place / "plain")})
+    for start, stop in ((4, 6), (6, 10), (11, 15), (16, 20), (25, 29)):
+        write_jsonl(place / "crawl" / f"{start:03}.jsonl", records(start, stop))
+    assert run(first, cluster=client).ok
+    second = first.model_copy(update={"lake": str(copy(first.lake, place / "optimized"))})
+    optimize(str(second.lake))
+    (texts,) = shared_files(second, "texts")
+    (rejected,) = (f for f in shared_files(second, "documents") if "rejected" in f["path"])
+    lost = {*unit_keys(rejected)}
+    assert (len(unit_keys(texts)), len(lost)) == (5, 2)
+    damage(at(second.table_url("documents")) / rejected["path"])
+    before = files_below(second)
+    assert repair(str(second.lake)).has_changes
+    assert files_below(second) == before
+    assert repair(str(second.lake), drop=True).left == []
+    assert verify(str(second.lake)) == []
+    (rest,) = shared_files(second, "texts")
+    assert rest["path"] != texts["path"]
+    assert unit_keys(rest) == [key for key in unit_keys(texts) if key not in lost]
+    assert run(second, cluster=client).ok
+    check_same((first, second))
+
+
+def files_below(recipe: Recipe) -> set[str]:
+    """Return the files in a lake, without those of its jobs."""
+    lake = at(recipe.lake)
+    return {
+        str(file) for name in recipe.steps for file in (lake / name).rglob("*") if file.is_file()
+    }
+
+
 def test_a_list_of_units_that_is_wrong_is_found(lakes: tuple[Recipe, Recipe]) -> None:
     recipe = lakes[1]
     (entry,) = shared_files(recipe, "texts")
