@@ -16,7 +16,8 @@ from etl.delta.live_rows import read_live_row_groups
 from etl.delta.logical_file import LogicalFile
 from etl.lake.dedup_decisions import cut_rows, duplicate_rows, without_cuts
 from etl.lake.stage_costs import READ, TOKENIZE, WRITE
-from etl.lake.table_specs import ARCHIVED_TOKENS, DOCUMENTS, TEXTS, TOKENS, TableSpec
+from etl.lake.table_specs import DOCUMENTS, TEXTS, TableSpec
+from etl.lake.token_writer import TokenWriter
 from etl.lake.work_units import WorkPart, WorkResult, WorkUnit
 from etl.parquet.data_file import DataFile, DataFileWriter
 from etl.recipe.recipe import Recipe
@@ -27,7 +28,6 @@ from etl.sources.read_split import read_split
 from etl.stages.apply import apply_and_time
 from etl.stages.dedup_base import find_cutting_stage
 from etl.stages.stage_clock import StageClock
-from etl.stages.tokenize import Encoder, tokenize_and_count
 
 _BATCH_BYTES = 16 << 20  # of text; this bounds a worker's memory, whatever the size of its input
 
@@ -43,7 +43,7 @@ class ReadSplit:
         """Run the task for one split, whose units of work in ``documents`` and ``tokens`` have these keys."""
         clock = StageClock()
         documents = _DocumentWriter(self.recipe, key, clock)
-        tokens = _TokenWriter(self.recipe, tokens_key, clock) if self.with_tokens else None
+        tokens = TokenWriter(self.recipe, tokens_key, clock) if self.with_tokens else None
         batches = read_split(split, self.recipe.source, batch_bytes=_BATCH_BYTES)
         log, text_bytes = UnitLog(), 0
         rows = RowsDigest()
@@ -148,7 +148,7 @@ class TokenizeUnit:
         """
         clock = StageClock()
         dropped, cuts = self._decisions(unit, duplicates)
-        tokens = _TokenWriter(self.recipe, key, clock)
+        tokens = TokenWriter(self.recipe, key, clock)
         url = self.recipe.table_url("texts")
         log, rows, kept, text_bytes = UnitLog(), 0, 0, 0
         for file in unit.files:
@@ -196,37 +196,3 @@ class TokenizeUnit:
         stage = find_cutting_stage(self.recipe.dedup_stages)
         assert stage is not None
         return without_cuts(documents, cuts, stage)
-
-
-class _TokenWriter:
-    """Tokenizes documents and writes them to ``tokens``; checks the tokenizer on the first batch."""
-
-    def __init__(self, recipe: Recipe, key: str, clock: StageClock) -> None:
-        stage = recipe.tokenize_stage
-        assert stage is not None
-        self._clock = clock
-        self._encoder = Encoder.of(stage)
-        layout = ARCHIVED_TOKENS if stage.archive else TOKENS.layout
-        self._writer = DataFileWriter(recipe.table_url("tokens"), schemas.TOKENS, layout, name=key)
-        self._is_checked = False
-        self.num_tokens = 0
-        self.special_texts = 0
-
-    def append(self, documents: pa.Table) -> None:
-        """Tokenize and write documents."""
-        if documents.num_rows == 0:
-            return
-        with self._clock.measure(TOKENIZE):
-            if not self._is_checked:
-                self._encoder.check(documents)
-                self._is_checked = True
-            rows, special_texts = tokenize_and_count(documents, self._encoder)
-        self.special_texts += special_texts
-        self.num_tokens += int(pc.sum(rows["num_tokens"]).as_py())
-        with self._clock.measure(f"{TOKENIZE}.write"):
-            self._writer.append(rows)
-
-    def close(self) -> list[DataFile]:
-        """Finish the data files and return them."""
-        with self._clock.measure(f"{TOKENIZE}.write"):
-            return self._writer.close()
