@@ -228,9 +228,7 @@ class Changer:
 
     def _follow(self) -> None:
         while not is_followed((ledgers := open_all_ledgers(self.recipe)).values()):
-            Follower(
-                recipe=self.recipe, ledgers=ledgers, origin=self.origin, job=self.job
-            ).follow()
+            Follower(recipe=self.recipe, ledgers=ledgers, origin=self.origin, job=self.job).follow()
 
     def _repeat(self, attempt: Callable[[], None]) -> None:
         """Make attempts until none conflicts with a commit of another job."""
@@ -246,9 +244,7 @@ class Changer:
         )
 
 
-_NOTHING: Final = UnitChange(
-    leave=0, come=0, others=0, by_text=frozenset(), by_input=frozenset()
-)
+_NOTHING: Final = UnitChange(leave=0, come=0, others=0, by_text=frozenset(), by_input=frozenset())
 
 
 def refused(change: LakeChange) -> MismatchError:

@@ -77,7 +77,7 @@ def find_change(judge: Judge, table: Table, files: UnitFiles, *, has_texts: bool
     others = is_known & ~leave & ~come & ~now.eq_missing(then)
     stays = is_known & ~leave & ~come & ~others
     for name, stored in judge.sources.items():
-        if stored is not None and stored != name or name not in frame.columns:
+        if (stored is not None and stored != name) or name not in frame.columns:
             continue
         others |= stays & ~judged[name].eq_missing(frame[name])
     has_text = now.is_null() if has_texts else pl.repeat(False, frame.height, eager=True)
@@ -162,5 +162,3 @@ def write_rows(url: str, recipe: Recipe, unit: str, rows: pa.Table) -> list[Data
         writer.append(rows.filter(pc.equal(rows["verdict"], verdict)))
         written += writer.close()
     return written
-
-

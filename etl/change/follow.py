@@ -140,9 +140,7 @@ class Follower:
             entries.append(_entry(ledger, unit, writer.close()))
         return entries
 
-    def _write_tokens(
-        self, ledger: Ledger, texts: Table, missing: _Addresses
-    ) -> list[LedgerEntry]:
+    def _write_tokens(self, ledger: Ledger, texts: Table, missing: _Addresses) -> list[LedgerEntry]:
         """Tokenize documents from their stored texts; return the entries of their units."""
         entries = []
         text_files = files_by_unit(texts) if missing else {}

@@ -55,7 +55,9 @@ class Judge:
     @cached_property
     def reads(self) -> list[str]:
         """The stored columns that ``judge`` needs."""
-        old = (judge.columns[n] for judge in self._made_by if _has_rules(judge) for n in judge.reads)
+        old = (
+            judge.columns[n] for judge in self._made_by if _has_rules(judge) for n in judge.reads
+        )
         new = (n for judge in self._judges if _decides_by_columns(judge) for n in judge.reads)
         fixed = (name for name in new if name not in self.new.columns)
         stored = (name for name in self.sources.values() if name is not None)
@@ -85,7 +87,9 @@ class Judge:
             )
         return self._with_columns(frame, state, before, values)
 
-    def _values(self, frame: pl.DataFrame, before: pl.Series) -> dict[str, tuple[pl.Series, pl.Series]]:
+    def _values(
+        self, frame: pl.DataFrame, before: pl.Series
+    ) -> dict[str, tuple[pl.Series, pl.Series]]:
         """Return the values of the new columns that are stored, and for which rows they are."""
         return {
             name: (frame[stored], before >= self.old.columns[stored].seen_from)

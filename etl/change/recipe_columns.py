@@ -28,7 +28,9 @@ class Column:
 
     identity: Identity
     seen_from: int  # a position among the filters and transforms, from 1
-    made_at: int = 0  # the position of the stage that computes it; 0: computed before a filter that reads it
+    made_at: int = (
+        0  # the position of the stage that computes it; 0: computed before a filter that reads it
+    )
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,9 @@ class _Builder:
         measured = _without(settings, stage.thresholds)
         read = self._read(step)
         for name in stage.columns():
-            self.columns[name] = Column(self._identity(name, measured, read), seen_from, step.position)
+            self.columns[name] = Column(
+                self._identity(name, measured, read), seen_from, step.position
+            )
         self.verdicts[step.position] = self._identity(settings, read)
 
     def _shared(self, name: str) -> Identity:

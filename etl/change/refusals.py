@@ -17,9 +17,7 @@ def recorded_recipe(record: schemas.Lineage, where: str) -> Recipe:
     return Recipe.recorded(record.canonical, where=where)
 
 
-def find_refusals(
-    record: schemas.Lineage, new: Recipe, ledgers: Mapping[str, Ledger]
-) -> list[str]:
+def find_refusals(record: schemas.Lineage, new: Recipe, ledgers: Mapping[str, Ledger]) -> list[str]:
     """Return why the documents of a record's recipe cannot be changed to those of a new one; empty if they can."""
     old = recorded_recipe(record, ledgers["documents"].url)
     canonical = new.canonical()
