@@ -193,7 +193,8 @@ class Changer:
         if change.refusals:
             raise refused(change)
         documents = change.ledgers["documents"]
-        assert documents.table is not None and change.judge is not None
+        assert documents.table is not None
+        assert change.judge is not None
         units = _touched(change)
         reader = RowReader(
             recipe=self.recipe,

@@ -1,4 +1,4 @@
-"""Apply a changed recipe to the stored documents of a unit of work: which of them change, and their new rows."""
+"""Apply a changed recipe to the stored documents of a unit of work: their new rows."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -65,7 +65,9 @@ def read_rows(table: Table, files: UnitFiles, columns: Sequence[str] | None = No
 
 
 def find_change(judge: Judge, table: Table, files: UnitFiles, *, has_texts: bool) -> UnitChange:
-    """Return what the recipe changes in a unit; ``has_texts``: whether the stored texts are those of the input.
+    """Return what the recipe changes in a unit.
+
+    ``has_texts`` says whether the stored texts are those of the input.
 
     Raises TableError if the old recipe does not give the stored reasons.
     """

@@ -82,7 +82,8 @@ class Follower:
     def _follow_tokens(self, ledger: Ledger) -> None:
         kept = self._kept(ledger)
         table, texts = ledger.table, self.ledgers["texts"].table
-        assert table is not None and texts is not None
+        assert table is not None
+        assert texts is not None
         wanted = kept.select("source", "row").to_arrow()
         wanted = wanted.cast(pa.schema([table.schema.field(n) for n in wanted.column_names]))
         difference = find_difference(table, wanted, self._sources())

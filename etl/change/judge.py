@@ -48,7 +48,7 @@ class Judge:
 
     @cached_property
     def sources(self) -> Mapping[str, str | None]:
-        """The columns that the new recipe computes, each with the stored column that has its values, if any."""
+        """The columns that the new recipe computes, each with the stored column of its values."""
         stored = {column.identity: name for name, column in self.old.columns.items()}
         return {name: stored.get(column.identity) for name, column in self.new.columns.items()}
 
@@ -117,9 +117,9 @@ class Judge:
             for column in held.values():
                 is_known &= values[column][1]
             return rule_verdict(given, judge), is_known
-        if not judge.stage.rules() and type(judge.stage).reasons is Stage.reasons:
-            if isinstance(judge.stage, Filter):
-                return pl.repeat(None, frame.height, dtype=pl.String, eager=True), always
+        is_plain = isinstance(judge.stage, Filter) and not judge.stage.rules()
+        if is_plain and type(judge.stage).reasons is Stage.reasons:
+            return pl.repeat(None, frame.height, dtype=pl.String, eager=True), always
         identity = self.new.verdicts[judge.position]
         position = next((n for n, each in self.old.verdicts.items() if each == identity), None)
         if position is None:

@@ -1,4 +1,4 @@
-"""The step of a run before its plan: change the recipe of the lake, or follow a change that was interrupted."""
+"""The step of a run before its plan: change the recipe of the lake, or follow an interrupted change."""
 
 from etl.change.apply_change import Changer, is_followed, open_all_ledgers
 from etl.compute.listener import Listener
@@ -7,7 +7,7 @@ from etl.lake.jobs import hold_job
 
 
 def follow_change(run: RunIdentity, listener: Listener, *, apply: bool) -> None:
-    """Let all tables follow the last change of the recipe; with ``apply``, first change it to that of the run.
+    """Let all tables follow the last change of the recipe; with ``apply``, first change it.
 
     Without ``apply``, a lake of another recipe stays as it is: the plan refuses it. Raises MismatchError with
     the reasons if the change cannot be applied exactly.

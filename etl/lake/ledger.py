@@ -343,8 +343,8 @@ class Ledger:
     ) -> None:
         """Commit that the rows of data files are replaced as another recipe demands, and start an epoch.
 
-        With ``overwrite``, all data files are replaced, and the table has another schema. Raises ConflictError
-        if any commit came since the ledger was opened or refreshed.
+        With ``overwrite``, all data files are replaced, and the table has another schema. Raises
+        ConflictError if any commit came since the ledger was opened or refreshed.
         """
         check_written(self.url, add)
         transactions = self._next_state(lake_epoch, self.change + 1)

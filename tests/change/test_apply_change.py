@@ -43,7 +43,7 @@ CHAINS = st.lists(
 )
 
 
-class Killed(Exception):
+class KilledError(Exception):
     """What kills a run at a commit."""
 
 
@@ -56,7 +56,7 @@ def killed_at(commit: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         nonlocal count
         count += 1
         if count > commit:
-            raise Killed
+            raise KilledError
         return write(*args, **options)
 
     with monkeypatch.context() as patch:
@@ -100,7 +100,7 @@ def test_chains_of_changes_with_kills(
     run(recipe(lake, chain[0]), cluster=client)
     for stages, kill in zip(chain[1:], kills, strict=False):
         changed = recipe(lake, stages)
-        with killed_at(kill, monkeypatch), suppress(Killed):
+        with killed_at(kill, monkeypatch), suppress(KilledError):
             run(changed, cluster=client, apply_change=True)
         run(changed, cluster=client, apply_change=True)
         assert [*verify(str(lake))] == []
@@ -115,7 +115,7 @@ def test_an_interrupted_change_is_followed_by_a_plain_run(
     run(recipe(place / "lake", [STAGES[0]]), cluster=client)
     changed = recipe(place / "lake", [STAGES[1]])
     for _ in ("before texts", "before tokens"):
-        with killed_at(1, monkeypatch), pytest.raises(Killed):
+        with killed_at(1, monkeypatch), pytest.raises(KilledError):
             run(changed, cluster=client, apply_change=True)
     run(changed, cluster=client)
     assert [*verify(str(changed.lake))] == []
