@@ -91,7 +91,7 @@ class LakeChange:
 
 
 def find_lake_change(recipe: Recipe) -> LakeChange | None:
-    """Return what a recipe changes in its lake; None if the lake has no documents or those of this recipe.
+    """Return what a recipe changes in its lake; None if the lake has no documents, or this recipe made them.
 
     Reads the columns of ``documents`` that verdicts depend on, and lists the source. Raises TableError if a
     file is damaged, SourceError if the source cannot be listed.

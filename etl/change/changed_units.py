@@ -29,8 +29,8 @@ UnitFiles = Sequence[Mapping[str, Any]]
 class UnitChange:
     """What a change of the recipe does to the documents of a unit, by their row numbers.
 
-    The documents in ``by_text`` and ``by_input`` must be judged again: those of ``by_text`` have a stored
-    text, the others are read from the input.
+    The documents in ``by_text`` and ``by_input`` must be judged again: documents in ``by_text`` have a
+    stored text, the others are read from the input.
     """
 
     leave: int  # kept now, and rejected by stored columns
@@ -67,7 +67,7 @@ def read_rows(table: Table, files: UnitFiles, columns: Sequence[str] | None = No
 def find_change(judge: Judge, table: Table, files: UnitFiles, *, has_texts: bool) -> UnitChange:
     """Return what the recipe changes in a unit.
 
-    ``has_texts`` says whether the stored texts are those of the input.
+    ``has_texts`` says whether the stored texts are as in the input.
 
     Raises TableError if the old recipe does not give the stored reasons.
     """

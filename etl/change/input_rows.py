@@ -40,7 +40,7 @@ class InputUnit(NamedTuple):
                 yield chosen
         if self.digest is not None and digest.value() != self.digest:
             raise SourceError(
-                "the file has other rows than those that the lake has read from it",
+                "the file has other rows than the lake has read from it",
                 where=self.split.uri,
                 hint="run the old recipe with --replace-changed first",
             )

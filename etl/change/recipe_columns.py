@@ -73,7 +73,7 @@ class _Builder:
         self._seen_from, self._has_language = 1, False
 
     def add(self, run: Sequence[PlacedStage]) -> None:
-        """Add the columns of a run: those that its filters share, and those of each stage."""
+        """Add the columns of a run: what its filters share, and what each stage adds."""
         filters = [step for step in run if isinstance(step.stage, Filter)]
         for step in run:
             if isinstance(step.stage, Transform):

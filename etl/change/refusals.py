@@ -18,7 +18,7 @@ def recorded_recipe(record: schemas.Lineage, where: str) -> Recipe:
 
 
 def find_refusals(record: schemas.Lineage, new: Recipe, ledgers: Mapping[str, Ledger]) -> list[str]:
-    """Return why the documents of a record's recipe cannot be changed to those of a new one."""
+    """Return why the documents of a record's recipe cannot be changed to what a new one makes."""
     old = recorded_recipe(record, ledgers["documents"].url)
     canonical = new.canonical()
     return [

@@ -8,7 +8,6 @@ from functools import cached_property
 from itertools import islice
 from typing import Any, Final
 
-from etl.change.apply_change import find_lake_change
 from etl.compact_collections import SpilledList
 from etl.dedup.reference_lakes import ReferenceLake, open_reference_lakes
 from etl.delta.moved_rows import Move
@@ -280,6 +279,9 @@ def _mismatch(recipe: Recipe, ledger: Ledger, step: Step) -> MismatchError:
         old, new = _content(record.canonical, recipe), _content(recipe.canonical(), recipe)
         changes = differences(old, new)
     shown = "; ".join(islice(changes, 5)) or "the recipe's fingerprint differs"
+    # Loads the stages and their libraries, which only this error needs.
+    from etl.change.apply_change import find_lake_change
+
     change = find_lake_change(recipe) if step == "documents" else None
     applies = change is not None and not change.refusals
     lines = "" if change is None else f"change: {'; '.join(change.lines())}; "
