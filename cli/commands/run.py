@@ -85,6 +85,13 @@ def run(  # noqa: PLR0913 - one parameter per option
     rebuild: options.Rebuild = False,
     replace_changed: options.ReplaceChanged = False,
     drop_missing: options.DropMissing = False,
+    apply_change: Annotated[
+        bool,
+        typer.Option(
+            "--apply-change",
+            help="Change the lake to this recipe, without reading again what its columns say.",
+        ),
+    ] = False,
     no_python: options.NoPython = False,
     log_format: options.LogFormat = "text",
     as_json: options.AsJson = False,
@@ -112,6 +119,7 @@ def run(  # noqa: PLR0913 - one parameter per option
             rebuild=rebuild,
             replace_changed=replace_changed,
             drop_missing=drop_missing,
+            apply_change=apply_change,
             time_limit=time_limit,
             listener=listener,
         )

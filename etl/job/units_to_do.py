@@ -63,8 +63,8 @@ def _check_origins(tokens: Ledger, units: SpilledList[WorkUnit]) -> None:
     assert tokens.table is not None
     # A damaged log of ``texts`` may have lost units whose tokens were committed.
     live = PackedKeySet(tokens.key(unit.key) for unit in units)
-    for file in tokens.table.files("units"):
-        if any(key not in live for key in unit_keys(file)):
+    for file in tokens.table.files("units", "rows"):
+        if file["rows"] and any(key not in live for key in unit_keys(file)):
             raise _of_no_documents("tokens", storage.join(tokens.url, file["path"]))
 
 

@@ -21,6 +21,8 @@ these kinds of ``txn``:
                           negative: its rows were dropped, and it must be done again
 - ``arrival``             in ``texts``, the arrival of the units that are committed next
 - ``first_arrival``       in ``duplicates``, the arrival that all earlier ones count as
+- ``change``              in ``documents``, how often its recipe was changed; in other tables, up to which of
+                          these changes their rows follow
 - ``live_files``          a hash of the set of live data files with their deletion vectors, which commits of
                           other programs do not update
 
@@ -30,7 +32,7 @@ and why they keep overlapping runs from harm, are in docs/explanation/exactly-on
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import pyarrow as pa
@@ -130,6 +132,11 @@ class Ledger:
             self.fingerprint
         )
 
+    @property
+    def change(self) -> int:
+        """The number of the last change of the recipe that the rows follow."""
+        return self._transactions.get("change") or 0
+
     def has_rows(self) -> bool:
         """Return whether the table exists and has data files."""
         return self.table is not None and next(self.table.files("path", by=()), None) is not None
@@ -180,12 +187,17 @@ class Ledger:
             return None
         return find_foreign_changes(self.table)
 
-    def create(self, schema: pa.Schema, layout: Layout, *, lake_epoch: int = 0) -> None:
+    def create(
+        self, schema: pa.Schema, layout: Layout, *, lake_epoch: int = 0, change: int = 0
+    ) -> None:
         """Create the table, in the epoch of its lake; another run may do so at the same time.
+
+        ``change`` is the number of the last change of the lake's recipe.
 
         Raises MismatchError if another recipe does, or if that run is in another epoch.
         """
         state = {"generation": 1, "recipe": int63(self.fingerprint), "epoch": lake_epoch}
+        state |= {"change": change} if change else {}
         table = Table.create(self.url, schema, layout, transactions=state)
         self._read(table)
         if self.is_other_recipe or self.lake_epoch != lake_epoch:  # another run was faster
@@ -294,6 +306,8 @@ class Ledger:
         # Arrivals only grow: a number that was used once never means another arrival.
         if drop.open_arrival > self.open_arrival:
             transactions["arrival"] = drop.open_arrival
+        if drop.change is not None:
+            transactions["change"] = drop.change
         if drop.first_arrival is not None:
             transactions["first_arrival"] = drop.first_arrival
         self._commit(
@@ -311,8 +325,11 @@ class Ledger:
         describe: Describe,
         *,
         add: Sequence[LedgerEntry] = (),
+        follows: "Ledger | None" = None,
     ) -> None:
         """Commit which rows of some data files are struck from now on, and more data files, in one step.
+
+        With ``follows``, the ledger of ``documents``, the table has then followed its last change.
 
         ``positions`` has all struck rows of a file by path, as ``find_difference`` returns them. Raises
         ConflictError if any commit came since the ledger was opened or refreshed: what to strike must be
@@ -323,8 +340,37 @@ class Ledger:
         added = [file for entry in add for file in entry.data_files]
         check_written(self.url, added)
         transactions = {entry.key: entry.arrival or self.open_arrival for entry in add}
+        if follows is not None:
+            transactions |= self._next_state(follows.lake_epoch, follows.change)
         files = [*self.table.strike(positions), *added]
         self._commit(files, transactions, describe(add, self.generation), remove=[*positions])
+        self.lake_epoch = transactions.get("epoch", self.lake_epoch)
+
+    def replace(
+        self,
+        remove: Collection[str],
+        add: Sequence[DataFile],
+        describe: Describe,
+        *,
+        lake_epoch: int,
+        overwrite: tuple[pa.Schema, Layout] | None = None,
+    ) -> None:
+        """Commit that the rows of data files are replaced as another recipe demands, and start an epoch.
+
+        With ``overwrite``, all data files are replaced, and the table has another schema. Raises
+        ConflictError if any commit came since the ledger was opened or refreshed.
+        """
+        check_written(self.url, add)
+        transactions = self._next_state(lake_epoch, self.change + 1)
+        if overwrite is not None:
+            transactions["live_files"] = hash_files((file.path, file.vector) for file in add)
+        record = describe([LedgerEntry("", add)], self.generation)
+        self._commit(add, transactions, record, remove=sorted(remove), overwrite=overwrite)
+        self.lake_epoch = lake_epoch
+
+    def _next_state(self, lake_epoch: int, change: int) -> dict[str, int]:
+        """Return the transactions of a table that is from now on the result of the ledger's recipe."""
+        return {"epoch": lake_epoch, "change": change, "recipe": int63(self.fingerprint)}
 
     def rewrite(self, rewrites: Sequence[Rewrite], describe: Describe) -> list[Rewrite]:
         """Commit rewrites in one step, and return those that were committed.

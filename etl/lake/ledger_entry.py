@@ -52,6 +52,7 @@ class Drop:
     rebuild: tuple[pa.Schema, Layout] | None = None  # drop all rows: a new generation
     first_arrival: int | None = None  # of a rebuilt table: all earlier arrivals count as this one
     open_arrival: int = 1  # at least, of the units that are committed next
+    change: int | None = None  # of the recipe, which the table has then followed
     is_void: bool = False  # whether the table belongs to no recipe any more, with all files removed
     is_undo: bool = False  # whether it undoes changes by other programs
 

@@ -89,9 +89,12 @@ def _apply_steps(batch: "_Batch", stages: Sequence[Stage], clock: StageClock) ->
         by_line = _are_words_of_lines_read(following)
         for step in run:
             rows = batch.rows_for(step.stage)
-            if not pc.any(rows).as_py():
+            # A filter may skip all rows of a batch, and need signals that rejected rows have, too: so a
+            # row's signals do not depend on the other rows of its batch.
+            seen = rows if isinstance(step.stage, Transform) else batch.rows_with_signals()
+            if not pc.any(seen).as_py():
                 continue
-            with _locate_errors(step.stage, batch.documents, rows):
+            with _locate_errors(step.stage, batch.documents, seen):
                 if isinstance(step.stage, Transform):
                     with clock.measure(_label(step)):
                         batch.rewrite(step.stage, rows)
@@ -101,6 +104,8 @@ def _apply_steps(batch: "_Batch", stages: Sequence[Stage], clock: StageClock) ->
                     groups = _groups_before(step, run, ahead=batch.has_all_signals)
                     _compute_groups(batch, run, groups - computed, clock, by_line=by_line)
                     computed |= groups
+                    if not pc.any(rows).as_py():
+                        continue
                     with clock.measure(_label(step)):
                         batch.judge(step, rows)
 
