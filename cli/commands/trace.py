@@ -73,7 +73,7 @@ def trace(
         return
     if len(lakes) > 1:
         raise typer.BadParameter("several lakes need --state FILE")
-    named: list[str | None] = [*(ids or [None])]
+    named: Sequence[str | None] = ids or (None,)
     traces = [
         each for id_ in named for each in trace_document(lakes[0], id=id_, source=source, row=row)
     ]

@@ -23,7 +23,7 @@ from etl.delta.table import Table
 from etl.delta.vacuum_records import is_vacuumed
 from etl.errors import StorageError, TableError
 from etl.html.card import CardList
-from etl.lake.ledger import find_ledger
+from etl.lake.open_ledger import find_ledger
 from etl.lake.quarantine import Quarantine
 from etl.lake.random_keys import random_keys
 from etl.lake.shuffled_table import buckets_of, seed_of

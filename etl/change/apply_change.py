@@ -4,7 +4,7 @@
    exactly is refused with its reason.
 2. Records whose verdict or signals no column tells are read, and judged by the whole new recipe.
 3. The data files of ``documents`` that change are replaced in one commit.
-4. The other tables follow, each in a commit of its own: ``etl.change.follow``. After a kill between them, the
+4. The other tables follow, each in another commit: ``etl.change.follow``. After a kill between them, the
    next run follows first.
 """
 

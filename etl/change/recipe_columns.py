@@ -23,21 +23,19 @@ LANGUAGE: Final = ("lang", "lang_score")
 
 
 @dataclass(frozen=True)
-class Column:
+class ColumnIdentity:
     """A column of ``documents``: rows that were rejected before ``seen_from`` have no value."""
 
     identity: Identity
     seen_from: int  # a position among the filters and transforms, from 1
-    made_at: int = (
-        0  # the position of the stage that computes it; 0: computed before a filter that reads it
-    )
+    made_at: int = 0  # by the stage at this position; 0: before a filter that reads it
 
 
 @dataclass(frozen=True)
 class RecipeColumns:
     """The columns of a recipe whose rejected documents have signals, and the identities of its verdicts."""
 
-    columns: Mapping[str, Column]
+    columns: Mapping[str, ColumnIdentity]
     verdicts: Mapping[int, Identity]  # by position: equal if two stages reject the same rows
     transforms: Mapping[int, Transform]  # by position
 
@@ -66,7 +64,7 @@ class _Builder:
         runs: Sequence[Sequence[PlacedStage]],
     ) -> None:
         self.runs = runs
-        self.columns: dict[str, Column] = {}
+        self.columns: dict[str, ColumnIdentity] = {}
         self.verdicts: dict[int, Identity] = {}
         self.transforms: dict[int, Transform] = {}
         self._settings, self._labels = settings, labels
@@ -85,7 +83,7 @@ class _Builder:
         self._has_language |= any(SIGNALS[name].group == "language" for name in names)
         for step in filters:
             for name in with_needs(step.reads):
-                shared = Column(self._shared(name), self._seen_from)
+                shared = ColumnIdentity(self._shared(name), self._seen_from)
                 self.columns.setdefault(step.columns.get(name, name), shared)
         for step in filters:
             self._add_own(step, step.position if step.stage.costly else self._seen_from)
@@ -96,7 +94,7 @@ class _Builder:
         measured = _without(settings, stage.thresholds)
         read = self._read(step)
         for name in stage.columns():
-            self.columns[name] = Column(
+            self.columns[name] = ColumnIdentity(
                 self._identity(name, measured, read), seen_from, step.position
             )
         self.verdicts[step.position] = self._identity(settings, read)

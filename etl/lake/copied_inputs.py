@@ -49,6 +49,18 @@ def tell_copies(entries: Sequence[LedgerEntry], inputs: InputLog) -> list[Ledger
     return told
 
 
+def tell_whole_packs(entries: Sequence[LedgerEntry], inputs: InputLog) -> list[LedgerEntry]:
+    """Return what ``tell_copies`` does, without the packs of which only a part would be committed."""
+    while True:
+        told = tell_copies(entries, inputs)
+        added = {entry.key for entry in told if not entry.is_name}
+        broken = {entry.key for entry in entries if not added.issuperset(entry.pack)}
+        if not broken:
+            return told
+        # Others may have become names of the files of a broken pack: they are compared again.
+        entries = [entry for entry in entries if entry.key not in broken]
+
+
 _Held = dict[tuple[int, str], dict[int, int | None]]
 """Files by size and sample: by identity the digest of the rows, None if the file was read in parts."""
 

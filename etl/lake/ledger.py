@@ -42,8 +42,7 @@ from etl.delta.commit import check_written
 from etl.delta.set_transactions import SetTransactions
 from etl.delta.table import Table
 from etl.errors import ConflictError, MismatchError
-from etl.lake.commit_info import find_record, read_record
-from etl.lake.copied_inputs import tell_copies
+from etl.lake.copied_inputs import tell_whole_packs
 from etl.lake.foreign_changes import (
     HASHES,
     ForeignChanges,
@@ -192,9 +191,8 @@ class Ledger:
     ) -> None:
         """Create the table, in the epoch of its lake; another run may do so at the same time.
 
-        ``change`` is the number of the last change of the lake's recipe.
-
-        Raises MismatchError if another recipe does, or if that run is in another epoch.
+        ``change`` is the number of the last change of the lake's recipe. Raises MismatchError if another
+        recipe does, or if that run is in another epoch.
         """
         state = {"generation": 1, "recipe": int63(self.fingerprint), "epoch": lake_epoch}
         state |= {"change": change} if change else {}
@@ -220,47 +218,19 @@ class Ledger:
         # The remaining work is determined again on each attempt, since the commit that came first
         # may have done a part.
         def commit_rest() -> list[LedgerEntry]:
-            todo = self._uncommitted(entries)
+            open_ = [entry for entry in entries if not _is_committed(self, entry)]
+            todo = tell_whole_packs(open_, self.inputs)
             if not todo:
                 return []
             transactions: dict[str, int] = {}
             for entry in todo:
-                transactions |= self._describe(entry)
+                transactions |= entry.transactions(self.inputs, self.open_arrival)
             data_files = [file for entry in todo for file in entry.data_files]
             check_written(self.url, data_files)
             self._commit(data_files, transactions, describe(todo, self.generation))
             return todo
 
         return _repeat(self, commit_rest) if retry else commit_rest()
-
-    def _uncommitted(self, entries: Sequence[LedgerEntry]) -> list[LedgerEntry]:
-        """Return the entries to commit; packs of which only a part would be are left out."""
-        todo = [entry for entry in entries if not self._is_committed(entry)]
-        while True:
-            told = tell_copies(todo, self.inputs)
-            added = {entry.key for entry in told if not entry.is_name}
-            broken = [e for e in todo if not added.issuperset(e.pack)]
-            if not broken:
-                return told
-            # Other entries may have become names of files of a broken pack: they are compared again.
-            left_out = {entry.key for entry in broken}
-            todo = [entry for entry in todo if entry.key not in left_out]
-
-    def _is_committed(self, entry: LedgerEntry) -> bool:
-        split = entry.split
-        if split is None or not entry.is_name:
-            return self.is_done(entry.key)
-        inputs = self.inputs
-        return inputs.identity_of(split.real_uri) == split.identity and inputs.is_current(split)
-
-    def _describe(self, entry: LedgerEntry) -> dict[str, int]:
-        """Return the transactions of an entry."""
-        if entry.split is None:
-            return {entry.key: entry.arrival or self.open_arrival}
-        if entry.is_name:
-            return self.inputs.describe_name(entry.split)
-        described = self.inputs.describe_unit(entry.split, entry.content)
-        return {entry.key: entry.arrival or self.open_arrival} | described
 
     def close_arrival(self, describe: Describe) -> None:
         """Commit that the units which are committed from now on have a later arrival.
@@ -329,9 +299,8 @@ class Ledger:
     ) -> None:
         """Commit which rows of some data files are struck from now on, and more data files, in one step.
 
-        With ``follows``, the ledger of ``documents``, the table has then followed its last change.
-
-        ``positions`` has all struck rows of a file by path, as ``find_difference`` returns them. Raises
+        ``positions`` has all struck rows of a file by path, as ``find_difference`` returns them. With
+        ``follows``, the ledger of ``documents``, the table has then followed its last change. Raises
         ConflictError if any commit came since the ledger was opened or refreshed: what to strike must be
         determined again. The record has the action ``strike``, and the versions of the tables that say which
         rows live.
@@ -341,7 +310,7 @@ class Ledger:
         check_written(self.url, added)
         transactions = {entry.key: entry.arrival or self.open_arrival for entry in add}
         if follows is not None:
-            transactions |= self._next_state(follows.lake_epoch, follows.change)
+            transactions |= _state(self, follows.lake_epoch, follows.change)
         files = [*self.table.strike(positions), *added]
         self._commit(files, transactions, describe(add, self.generation), remove=[*positions])
         self.lake_epoch = transactions.get("epoch", self.lake_epoch)
@@ -361,16 +330,12 @@ class Ledger:
         ConflictError if any commit came since the ledger was opened or refreshed.
         """
         check_written(self.url, add)
-        transactions = self._next_state(lake_epoch, self.change + 1)
+        transactions = _state(self, lake_epoch, self.change + 1)
         if overwrite is not None:
             transactions["live_files"] = hash_files((file.path, file.vector) for file in add)
         record = describe([LedgerEntry("", add)], self.generation)
         self._commit(add, transactions, record, remove=sorted(remove), overwrite=overwrite)
         self.lake_epoch = lake_epoch
-
-    def _next_state(self, lake_epoch: int, change: int) -> dict[str, int]:
-        """Return the transactions of a table that is from now on the result of the ledger's recipe."""
-        return {"epoch": lake_epoch, "change": change, "recipe": int63(self.fingerprint)}
 
     def rewrite(self, rewrites: Sequence[Rewrite], describe: Describe) -> list[Rewrite]:
         """Commit rewrites in one step, and return those that were committed.
@@ -428,6 +393,19 @@ class Ledger:
         self._transactions.update(transactions)
 
 
+def _is_committed(ledger: Ledger, entry: LedgerEntry) -> bool:
+    split = entry.split
+    if split is None or not entry.is_name:
+        return ledger.is_done(entry.key)
+    inputs = ledger.inputs
+    return inputs.identity_of(split.real_uri) == split.identity and inputs.is_current(split)
+
+
+def _state(ledger: Ledger, lake_epoch: int, change: int) -> dict[str, int]:
+    """Return the transactions of a table that is from now on the result of the ledger's recipe."""
+    return {"epoch": lake_epoch, "change": change, "recipe": int63(ledger.fingerprint)}
+
+
 def _repeat(ledger: Ledger, commit_rest: Callable[[], list[_Committed]]) -> list[_Committed]:
     """Return what a commit adds; after a conflict, wait, and commit on the newest version."""
     for attempt in range(_MAX_ATTEMPTS):
@@ -441,19 +419,6 @@ def _repeat(ledger: Ledger, commit_rest: Callable[[], list[_Committed]]) -> list
         where=ledger.url,
         hint="run again when fewer jobs write to this table",
     )
-
-
-def find_ledger(table: Table) -> Ledger | None:
-    """Return the ledger of a table for the recipe that made it; None if no recipe did."""
-    record = find_record(table)
-    if record is None:
-        return None
-    return Ledger(table.url, fingerprint=record.fingerprint, table=table)
-
-
-def open_ledger(table: Table) -> Ledger:
-    """Return the ledger of a table for the recipe that made it; raise TableError if no recipe did."""
-    return Ledger(table.url, fingerprint=read_record(table).fingerprint, table=table)
 
 
 def _epoch(transactions: SetTransactions) -> tuple[int, int]:

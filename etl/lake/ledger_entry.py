@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from etl.delta.logical_file import LogicalFile
+from etl.lake.input_log import InputLog
 from etl.parquet.data_file import DataFile
 from etl.parquet.layout import Layout
 from etl.sources.content_digests import Content
@@ -30,6 +31,13 @@ class LedgerEntry:
     arrival: int | None = None
     is_name: bool = False
     pack: Collection[str] = ()
+
+    def transactions(self, inputs: InputLog, open_arrival: int) -> dict[str, int]:
+        """Return the transactions of the entry in a table whose log says ``inputs`` of its input files."""
+        if self.split is not None and self.is_name:
+            return inputs.describe_name(self.split)
+        described = {} if self.split is None else inputs.describe_unit(self.split, self.content)
+        return {self.key: self.arrival or open_arrival} | described
 
 
 @dataclass(frozen=True)

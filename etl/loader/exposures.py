@@ -132,7 +132,7 @@ def _expose(read: _ReadEpoch, sample: int, span: DocumentSpan) -> Exposure:
 
 
 def _read_epochs(dataset: TokenDataset | TokenMixture) -> Iterator[_ReadEpoch]:
-    """Yield what was read of each epoch, in the order of the training."""
+    """Yield the parts of each epoch that were read, in the order of the training."""
     steps_before: int | None = 0
     for part in parts_of(dataset.state_dict()):
         for epoch in range(part.epoch, part.end_epoch + 1):

@@ -31,9 +31,10 @@ from etl.lake.input_locations import find_input
 from etl.lake.input_log import InputLog
 from etl.lake.jobs import Job
 from etl.lake.lake_epochs import all_ledgers, drop_all, start_lake_epoch
-from etl.lake.ledger import Ledger, find_ledger
+from etl.lake.ledger import Ledger
 from etl.lake.ledger_entry import Drop, LedgerEntry
 from etl.lake.lineage_record import Change, num_files
+from etl.lake.open_ledger import find_ledger
 from etl.lake.table_specs import DUPLICATES, SPECS, open_tables
 from etl.lake.table_versions import live_inputs, read_versions
 from etl.lake.unit_files import unit_files, unit_keys

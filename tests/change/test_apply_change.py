@@ -17,6 +17,7 @@ from etl.delta.table import Table
 from etl.errors import MismatchError
 from etl.job.run import run
 from etl.lake.table_digest import table_digest
+from etl.maintenance.optimize import optimize
 from etl.recipe.recipe import Recipe
 from tests.helpers.corpus import records, write_corpus, write_jsonl
 from tests.helpers.paths import NewPlace
@@ -84,27 +85,36 @@ def make(new_place: NewPlace, tiny_tokenizer: Path) -> tuple[UPath, MakeRecipe]:
 
 
 @settings(
-    max_examples=3, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+    max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
 )
-@given(chain=CHAINS, kills=st.lists(st.integers(0, 3), min_size=4, max_size=4))
-def test_chains_of_changes_with_kills(
+@given(
+    chain=CHAINS,
+    kills=st.lists(st.integers(0, 3), min_size=4, max_size=4),
+    transforms=st.sampled_from([(), ("unicode",)]),
+    is_optimized=st.booleans(),
+)
+def test_chains_of_changes_with_kills(  # noqa: PLR0913, PLR0917 - fixtures, and what is drawn
     client: Client,
     make: tuple[UPath, MakeRecipe],
     new_place: NewPlace,
     monkeypatch: pytest.MonkeyPatch,
     chain: list[Stages],
     kills: list[int],
+    transforms: Stages,
+    is_optimized: bool,
 ) -> None:
     _, recipe = make
     lake, fresh = new_place("chain") / "lake", new_place("chain") / "fresh"
-    run(recipe(lake, chain[0]), cluster=client)
+    run(recipe(lake, [*transforms, *chain[0]]), cluster=client)
     for stages, kill in zip(chain[1:], kills, strict=False):
-        changed = recipe(lake, stages)
+        if is_optimized:
+            optimize(str(lake))
+        changed = recipe(lake, [*transforms, *stages])
         with killed_at(kill, monkeypatch), suppress(KilledError):
             run(changed, cluster=client, apply_change=True)
         run(changed, cluster=client, apply_change=True)
         assert [*verify(str(lake))] == []
-    run(recipe(fresh, chain[-1]), cluster=client)
+    run(recipe(fresh, [*transforms, *chain[-1]]), cluster=client)
     assert digests(lake) == digests(fresh)
 
 

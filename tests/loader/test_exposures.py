@@ -53,6 +53,7 @@ def train(open_rank, legs, state=None):
                 batches = [next(loop) for loop in loops]
             for number, (rank, batch) in enumerate(zip(ranks, batches, strict=True)):
                 first = rank.epochs.of(rank.epoch).first_sample
+                assert batch is not None
                 for row, sample in enumerate((batch["sample"] - first).tolist()):
                     located = rank.locate(sample)
                     name, spans = located if isinstance(rank, TokenMixture) else (None, located)

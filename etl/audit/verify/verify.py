@@ -29,7 +29,8 @@ from etl.errors import StorageError, TableError
 from etl.lake import releases
 from etl.lake.commit_info import check_format, find_record
 from etl.lake.keys_table import KeysTable
-from etl.lake.ledger import Ledger, find_ledger, open_ledger
+from etl.lake.ledger import Ledger
+from etl.lake.open_ledger import find_ledger, open_ledger
 from etl.lake.table_digest import recorded_digest, table_digest
 from etl.lake.table_specs import SPECS, open_tables
 from etl.lake.table_versions import LiveInputs
