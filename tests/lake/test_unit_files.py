@@ -1,7 +1,7 @@
 """Data files with the rows of many units of work: what readers, runs and repairs make of them."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -92,18 +92,34 @@ def plain(client: Client, new_place: NewPlace, tiny_tokenizer: Path) -> Recipe:
 @pytest.fixture
 def lakes(client: Client, plain: Recipe, place: UPath) -> tuple[Recipe, Recipe]:
     """Two lakes with the same rows of copied files, of which the second is optimized."""
-    crawl = place / "crawl"
-    source = plain.source.model_copy(update={"path": str(crawl)})
+    source = plain.source.model_copy(update={"path": str(place / "crawl")})
     first = plain.model_copy(update={"source": source, "lake": str(place / "plain")})
+    _read_in_two_arrivals([first], plain, client)
+    second = first.model_copy(update={"lake": str(copy(first.lake, place / "optimized"))})
+    optimize(str(second.lake))
+    return first, second
+
+
+@pytest.fixture
+def packed_lakes(client: Client, plain: Recipe, place: UPath) -> tuple[Recipe, Recipe]:
+    """Two lakes with the same rows of copied files, of which the second has read them in packs."""
+    source = plain.source.model_copy(update={"path": str(place / "crawl")})
+    first = plain.model_copy(update={"source": source, "lake": str(place / "plain")})
+    source = source.model_copy(update={"split_bytes": 1 << 20})
+    second = first.model_copy(update={"source": source, "lake": str(place / "packed")})
+    _read_in_two_arrivals([first, second], plain, client)
+    return first, second
+
+
+def _read_in_two_arrivals(recipes: Sequence[Recipe], plain: Recipe, client: Client) -> None:
+    crawl = at(recipes[0].source.path)
     files = sorted(at(plain.source.path).iterdir())
     for part in (files[:10], files[10:]):
         for file in part:
             (crawl / file.name).parent.mkdir(parents=True, exist_ok=True)
             (crawl / file.name).write_bytes(file.read_bytes())
-        assert run(first, cluster=client).ok
-    second = first.model_copy(update={"lake": str(copy(first.lake, place / "optimized"))})
-    optimize(str(second.lake))
-    return first, second
+        for recipe in recipes:
+            assert run(recipe, cluster=client).ok
 
 
 def shared_files(recipe: Recipe, name: str) -> list[dict[str, Any]]:
@@ -218,6 +234,18 @@ def test_a_run_continues(
     check_same(lakes)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_a_run_continues_in_a_lake_of_packs(
+    client: Client,
+    packed_lakes: tuple[Recipe, Recipe],
+    place: UPath,
+    change: Callable[[UPath], dict[str, bool]],
+) -> None:
+    assert len(paths(packed_lakes[1], "texts")) == 2  # one for each arrival
+    test_a_run_continues(client, packed_lakes, place, change)
+
+
 def test_later_steps_are_done_again_from_shared_files(
     client: Client, lakes: tuple[Recipe, Recipe]
 ) -> None:
@@ -245,6 +273,15 @@ def test_damaged_shared_files_are_repaired(
     assert repair(str(recipe.lake), drop=True).left == []
     assert run(recipe, cluster=client).ok
     check_same(lakes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("table", ["documents", "texts", "tokens"])
+@pytest.mark.parametrize("damage", [flip, delete])
+def test_damaged_files_of_packs_are_repaired(
+    client: Client, packed_lakes: tuple[Recipe, Recipe], table: str, damage: Callable[[UPath], None]
+) -> None:
+    test_damaged_shared_files_are_repaired(client, packed_lakes, table, damage)
 
 
 @pytest.mark.parametrize("damage", [flip, delete])
