@@ -156,7 +156,7 @@ def plan_work(
     )
     splits = SpilledList(cut_files(known.files, recipe.source, inputs.parts))
     todo = splits if is_unread else SpilledList(unread(splits, documents, ledgers["texts"]))
-    of_tables = {*held.addresses.values()}  # the log says what became of these files
+    of_tables = held.followed()  # the log says what became of these files
     # A file in a folder that could not be listed is not missing.
     unlisted = [f"{error.where}/" for error in listing.problems]
     missing = [

@@ -155,6 +155,11 @@ class HeldRows:
             texts.extend(text for batch in batches for text in batch["text"].to_pylist())
         return new
 
+    def lose(self, uri: str) -> None:
+        """Lose the rows of a file, which remains known, as by a repair."""
+        self._texts[uri] = []
+        self._done = {key for key in self._done if key[0] != uri}
+
     def _list(self, source: Source) -> tuple[list[Split], dict[str, str]]:
         before = ReadBefore(
             self._rows_of, self._others_below, lambda table_id: self._moves.get(table_id, ())
@@ -176,7 +181,7 @@ class HeldRows:
 
     def _rows_of(self, url: str, table_id: str) -> dict[str, int]:
         below = ((uri, texts) for uri, texts in self._texts.items() if uri.startswith(f"{url}/"))
-        return {u: len(t) for u, t in below if t and not self._has_changed(u, table_id)}
+        return {u: len(t) for u, t in below if not self._has_changed(u, table_id)}
 
     def _others_below(self, url: str, table_id: str) -> list[str]:
         below = (uri for uri, texts in self._texts.items() if texts and uri.startswith(f"{url}/"))

@@ -338,6 +338,14 @@ class Histories(RuleBasedStateMachine):
             assert self.held.texts == self.table.texts()
             self.is_fully_read = True
 
+    @precondition(lambda self: self.held is not None and self.held.uris)
+    @rule(choice=st.integers(min_value=0))
+    def lose(self, choice: int) -> None:
+        assert self.held is not None
+        uris = sorted(self.held.uris)
+        self.held.lose(uris[choice % len(uris)])
+        self.is_fully_read = False
+
     @invariant()
     def no_row_is_held_twice(self) -> None:
         assert self.held is None or max(self.held.texts.values(), default=1) == 1

@@ -42,9 +42,10 @@ _MERGED = "were merged in the Delta table with rows not read yet, whose files no
 class ReadBefore:
     """What a lake holds of a source.
 
-    ``rows_of`` returns the rows held of each data file of a Delta table, given its URL and id, by the URI
-    that the file has there; without files of no rows. ``others_below`` returns the URIs of other files below
-    a URL. ``moves`` returns the moves that earlier listings of a table relied on, by its id.
+    ``rows_of`` returns the rows held of each known data file of a Delta table, given its URL and id, by the
+    URI that the file has there. It is 0 for files whose rows must be read again, under the same name as long
+    as the files exist. ``others_below`` returns the URIs of other files below a URL. ``moves`` returns the
+    moves that earlier listings of a table relied on, by its id.
     """
 
     rows_of: Callable[[str, str], Mapping[str, int]]
@@ -126,7 +127,7 @@ class _OlderFiles:
         splits = [self._live[uri] for uri in files & self._live.keys()]
         splits += [split for each in older.values() for split in each or ()]
         was_lost = len(moves) < len(self._history.moves)
-        gone = self._rows.keys() - files
+        gone = {uri for uri, rows in self._rows.items() if rows} - files
         return TableListing(
             sorted(splits, key=lambda split: split.uri),
             {uri: self._fate(uri, was_merged=was_lost) for uri in gone},
