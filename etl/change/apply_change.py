@@ -32,6 +32,7 @@ from etl.change.recipe_columns import RecipeColumns
 from etl.change.refusals import find_refusals, recorded_recipe
 from etl.errors import ConflictError, MismatchError
 from etl.lake.commit_info import find_record
+from etl.lake.drop_units import sharing_units
 from etl.lake.jobs import Job
 from etl.lake.lake_epochs import all_ledgers
 from etl.lake.ledger import Ledger
@@ -118,8 +119,10 @@ def find_lake_change(recipe: Recipe) -> LakeChange | None:
     text_files = {} if texts.table is None else files_by_unit(texts.table)
 
     def change_of(unit: str) -> UnitChange:
-        # With a transform, stored texts are not those that the stages begin with.
-        has_texts = not judge.old.transforms and texts.is_done(texts.key(unit))
+        # With a transform, stored texts are not those that the stages begin with. Without the last
+        # change, some kept documents have none.
+        is_followed = texts.change == documents.change and texts.is_done(texts.key(unit))
+        has_texts = is_followed and not judge.old.transforms
         return find_change(judge, table, files[unit], has_texts=has_texts)
 
     with ThreadPoolExecutor(_THREADS) as pool:
@@ -261,14 +264,8 @@ def _touched(change: LakeChange) -> Collection[str]:
     """Return the units to write again: those that change, and all that share a data file with one of them."""
     if change.is_wide:
         return change.files.keys()
-    of_path: dict[str, list[str]] = {}
+    held: dict[str, list[str]] = {}
     for unit, files in change.files.items():
         for file in files:
-            of_path.setdefault(file["path"], []).append(unit)
-    touched, waiting = set[str](), [*change.units]
-    while waiting:
-        unit = waiting.pop()
-        if unit not in touched:
-            touched.add(unit)
-            waiting += (u for file in change.files[unit] for u in of_path[file["path"]])
-    return touched
+            held.setdefault(file["path"], []).append(unit)
+    return sharing_units(held.values(), change.units)

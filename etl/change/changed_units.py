@@ -77,11 +77,9 @@ def find_change(judge: Judge, table: Table, files: UnitFiles, *, has_texts: bool
     leave = is_known & now.is_null() & then.is_not_null()
     come = is_known & now.is_not_null() & then.is_null()
     others = is_known & ~leave & ~come & ~now.eq_missing(then)
-    stays = is_known & ~leave & ~come & ~others
-    for name, stored in judge.sources.items():
-        if (stored is not None and stored != name) or name not in frame.columns:
-            continue
-        others |= stays & ~judged[name].eq_missing(frame[name])
+    for name in judged.columns:
+        if name in frame.columns:  # otherwise the schema changes, and with it all units
+            others |= is_known & ~leave & ~come & ~judged[name].eq_missing(frame[name])
     has_text = now.is_null() if has_texts else pl.repeat(False, frame.height, eager=True)
     return UnitChange(
         leave=int(leave.sum()),

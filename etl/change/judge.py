@@ -61,7 +61,9 @@ class Judge:
         new = (n for judge in self._judges if _decides_by_columns(judge) for n in judge.reads)
         fixed = (name for name in new if name not in self.new.columns)
         stored = (name for name in self.sources.values() if name is not None)
-        return [*dict.fromkeys(["source", "row", "reason", *LANGUAGE, *old, *fixed, *stored])]
+        held = (name for name in self.new.columns if name in self.old.columns)
+        names = ["source", "row", "reason", *LANGUAGE, *old, *fixed, *stored, *held]
+        return [*dict.fromkeys(names)]
 
     def judge(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Return ``then``, the new reason of each row (null: kept), ``is_known``, and the new columns.
