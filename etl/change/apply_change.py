@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, Final
 
 from etl import schemas, storage
@@ -65,30 +65,40 @@ class LakeChange:
     inputs: Mapping[str, InputUnit]
     is_wide: bool
 
+    @property
+    def num_rows(self) -> int:
+        """The number of documents in the lake."""
+        return sum(file["rows"] for files in self.files.values() for file in files)
+
+    @property
+    def num_judged(self) -> int:
+        """The number of documents that are judged from their text."""
+        changes = self.units.values()
+        return sum(len(each.by_text) + len(each.by_input) + each.come for each in changes)
+
+    @property
+    def num_bytes(self) -> int:
+        """The bytes of input that are read again."""
+        read = (unit for unit, each in self.units.items() if each.by_input or each.come)
+        return sum(self.inputs[unit].split.bytes for unit in read)
+
     def lines(self) -> list[str]:
         """Return what the change does and reads, as a plan prints it."""
-        if self.refusals:
-            return [f"not applicable: {reason}" for reason in self.refusals]
-        changes = [*self.units.values()]
+        changes = self.units.values()
         leave, come, others = (
             sum(getattr(change, name) for change in changes) for name in ("leave", "come", "others")
         )
         by_text = sum(len(change.by_text) for change in changes)
         by_input = sum(len(change.by_input) for change in changes)
-        read = sum(self.inputs[unit].split.bytes for unit in self._read_units)
-        lines = [f"{leave:,} leave, {come:,} come, {others:,} others change"]
+        lines = [f"{many(leave, 'document')} leave, {come:,} come, {others:,} change otherwise"]
         if by_text:
             lines.append(f"{many(by_text, 'stored text')} to judge again")
         if by_input or come:
-            count = by_input + come
-            lines.append(f"{many(count, 'record')} to read again, in {read:,} bytes of input")
+            records = many(by_input + come, "record")
+            lines.append(f"{records} to read again, in {self.num_bytes / 1e6:,.1f} MB of input")
         else:
             lines.append("no input is read")
         return lines
-
-    @cached_property
-    def _read_units(self) -> list[str]:
-        return [unit for unit, change in self.units.items() if change.by_input or change.come]
 
 
 def find_lake_change(recipe: Recipe) -> LakeChange | None:
@@ -171,11 +181,15 @@ def is_followed(ledgers: Iterable[Ledger]) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Changer:
-    """Changes the lake of a recipe: the recipe, the origins of its rows, and the job that commits."""
+    """Changes the lake of a recipe: the recipe, the origins of its rows, and the job that commits.
+
+    ``advise`` returns what a user can do about a change that cannot be applied.
+    """
 
     recipe: Recipe
     origin: OriginOf
     job: Job
+    advise: Callable[[LakeChange], str]
 
     def apply(self) -> None:
         """Replace what changes in ``documents``, and let the other tables follow.
@@ -193,9 +207,13 @@ class Changer:
         change = find_lake_change(self.recipe)
         if change is None:
             return
-        if change.refusals:
-            raise refused(change)
         documents = change.ledgers["documents"]
+        if change.refusals:
+            raise MismatchError(
+                "the change of the recipe cannot be applied: " + "; ".join(change.refusals),
+                where=documents.url,
+                hint=self.advise(change),
+            )
         assert documents.table is not None
         assert change.judge is not None
         units = _touched(change)
@@ -249,15 +267,6 @@ class Changer:
 
 
 _NOTHING: Final = UnitChange(leave=0, come=0, others=0, by_text=frozenset(), by_input=frozenset())
-
-
-def refused(change: LakeChange) -> MismatchError:
-    """Return the error for a change that cannot be applied."""
-    return MismatchError(
-        "the change of the recipe cannot be applied: " + "; ".join(change.refusals),
-        where=change.ledgers["documents"].url,
-        hint="pass --rebuild to make the tables again, or use another --lake",
-    )
 
 
 def _touched(change: LakeChange) -> Collection[str]:

@@ -2,6 +2,7 @@
 
 from etl.change.apply_change import Changer, is_followed, open_all_ledgers
 from etl.compute.listener import Listener
+from etl.job.change_price import advise
 from etl.job.run_identity import RunIdentity
 from etl.lake.jobs import hold_job
 
@@ -23,7 +24,7 @@ def follow_change(run: RunIdentity, listener: Listener, *, apply: bool) -> None:
         return
     listener.status("change     bringing the tables to the new recipe")
     with hold_job(run.job) as job:
-        changer = Changer(recipe=run.recipe, origin=run.origin, job=job)
+        changer = Changer(recipe=run.recipe, origin=run.origin, job=job, advise=advise)
         if documents.is_other_recipe:
             changer.apply()
         else:

@@ -279,18 +279,17 @@ def _mismatch(recipe: Recipe, ledger: Ledger, step: Step) -> MismatchError:
         old, new = _content(record.canonical, recipe), _content(recipe.canonical(), recipe)
         changes = differences(old, new)
     shown = "; ".join(islice(changes, 5)) or "the recipe's fingerprint differs"
-    # Loads the stages and their libraries, which only this error needs.
-    from etl.change.apply_change import find_lake_change
+    what = f"the table {step!r} was created by a different recipe ({shown})"
+    hint = "use another --lake, or pass --rebuild (older versions stay readable)"
+    if step == "documents":
+        # Loads the stages and their libraries, which only this error needs.
+        from etl.change.apply_change import find_lake_change
+        from etl.job.change_price import advise
 
-    change = find_lake_change(recipe) if step == "documents" else None
-    applies = change is not None and not change.refusals
-    lines = "" if change is None else f"change: {'; '.join(change.lines())}; "
-    way = "pass --apply-change, or " if applies else ""
-    return MismatchError(
-        f"the table {step!r} was created by a different recipe ({shown})",
-        where=ledger.url,
-        hint=f"{lines}{way}use another --lake, or pass --rebuild (older versions stay readable)",
-    )
+        if (change := find_lake_change(recipe)) is not None:
+            what += "".join(f"; not applicable: {reason}" for reason in change.refusals)
+            hint = advise(change)
+    return MismatchError(what, where=ledger.url, hint=hint)
 
 
 def _content(canonical: Mapping[str, Any], like: Recipe) -> dict[str, Any]:

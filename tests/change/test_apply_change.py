@@ -1,5 +1,6 @@
 """A lake whose recipe was changed equals a lake that has run the new recipe on the same input."""
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from upath import UPath
 
+from etl.audit.trace import trace
 from etl.audit.verify.verify import verify
 from etl.delta import table as delta_table
 from etl.delta.table import Table
@@ -26,11 +28,12 @@ from etl.maintenance.vacuum import MIN_RETAIN, vacuum
 from etl.recipe.recipe import Recipe
 from tests.helpers.corpus import records, write_corpus, write_jsonl
 from tests.helpers.damage import delete, live, paths
+from tests.helpers.lake_rows import rows
 from tests.helpers.paths import NewPlace
 from tests.helpers.strikes import strike_by_other
 
 Stages = Sequence[Any]
-MakeRecipe = Callable[[UPath, Stages], Recipe]
+MakeRecipe = Callable[..., Recipe]
 
 TABLES = ("documents", "texts", "tokens")
 STAGES: tuple[Any, ...] = (
@@ -101,9 +104,10 @@ def maker(place: UPath, tokenizer: Path) -> MakeRecipe:
     columns = {"text": "body", "id": "doc_id", "url": "link"}
     source = {"path": str(place / "corpus"), "columns": columns, "split_bytes": 16384}
 
-    def recipe(lake: UPath, stages: Stages) -> Recipe:
-        all_stages = [*stages, {"tokenize": str(tokenizer)}]
-        return Recipe(name="test", source=source, lake=str(lake), stages=all_stages)
+    def recipe(lake: UPath, stages: Stages, *, tokenize: Any = None, **others: Any) -> Recipe:
+        all_stages = [*stages, {"tokenize": {"tokenizer": str(tokenizer), **(tokenize or {})}}]
+        given = {"name": "test", "source": source, "lake": str(lake), "stages": all_stages}
+        return Recipe(**{**given, **others})
 
     return recipe
 
@@ -188,8 +192,8 @@ def test_chains_of_changes(  # noqa: PLR0913, PLR0917 - fixtures, and what is dr
     """Files of ten records are read in packs, whose rows share data files."""
     place = new_place("chain")
     for start in range(0, 200, file_records):
-        rows = records(start, start + file_records)
-        write_jsonl(place / "corpus" / f"{start:03}.jsonl", rows)
+        few = records(start, start + file_records)
+        write_jsonl(place / "corpus" / f"{start:03}.jsonl", few)
     make = maker(place, tiny_tokenizer)
 
     def recipe(lake: str, step: Step) -> Recipe:
@@ -237,21 +241,46 @@ def test_new_files_are_read_by_the_changed_recipe(
 
 
 @pytest.mark.parametrize(
-    ("stages", "why"),
+    ("changed", "why"),
     [
-        (["dedup_exact"], "deduplication"),
-        (["unicode"], "changes the text"),
+        ({"stages": ["dedup_exact"]}, "deduplication"),
+        ({"stages": ["unicode"]}, "a transform, or the language that it reads, changes the text"),
+        ({"seed": 7}, "`seed` changes random choices"),
+        ({"columns": {"text": "body", "id": "doc_id"}}, "`source` changes which records are read"),
+        ({"rejected": {"text": True}}, "`rejected` changes what is stored"),
+        ({"rejected": {"signals": False}}, "`rejected` changes what is stored"),
+        ({"tokenize": {"append_eos": False}}, "`tokenize` changes all tokens"),
     ],
+    ids=str,
 )
 def test_what_is_not_exact_is_refused(
-    client: Client, make: tuple[UPath, MakeRecipe], stages: Stages, why: str
+    client: Client, make: tuple[UPath, MakeRecipe], changed: dict[str, Any], why: str
 ) -> None:
+    """A refusal has the reason, and what to do instead; a plain run prints the same."""
     place, recipe = make
     run(recipe(place / "lake", []), cluster=client)
     before = digests(place / "lake")
-    with pytest.raises(MismatchError, match=why):
-        run(recipe(place / "lake", [STAGES[0], *stages]), cluster=client, apply_change=True)
+    if "columns" in changed:
+        changed = {"source": {"path": str(place / "corpus"), **changed}}
+    stages = [STAGES[0], *changed.get("stages", [])]
+    changed = {name: value for name, value in changed.items() if name != "stages"}
+    other = recipe(place / "lake", stages, **changed)
+    for apply_change in (True, False):
+        with pytest.raises(MismatchError, match=why) as error:
+            run(other, cluster=client, apply_change=apply_change)
+        assert re.search(r"pass --rebuild \(about \d+ core-seconds", str(error.value))
+        assert "Pass --apply-change" not in str(error.value)
     assert digests(place / "lake") == before
+
+
+def test_an_edited_file_is_refused_if_it_must_be_read(
+    client: Client, make: tuple[UPath, MakeRecipe]
+) -> None:
+    place, recipe = make
+    run(recipe(place / "lake", [STAGES[0]]), cluster=client)
+    write_jsonl(place / "corpus" / "c.jsonl", records(180, 299))
+    with pytest.raises(MismatchError, match=r"1 input file .* changed .* first file:.*c\.jsonl"):
+        run(recipe(place / "lake", [STAGES[1]]), cluster=client, apply_change=True)
 
 
 def test_a_missing_file_is_refused_only_if_it_must_be_read(
@@ -270,9 +299,44 @@ def test_a_missing_file_is_refused_only_if_it_must_be_read(
 def test_a_changed_recipe_is_refused_with_what_it_would_change(
     client: Client, make: tuple[UPath, MakeRecipe]
 ) -> None:
+    """The numbers are those of the change that then follows."""
     place, recipe = make
-    run(recipe(place / "lake", [STAGES[0]]), cluster=client)
+    lake = place / "lake"
+    run(recipe(lake, [STAGES[0]]), cluster=client)
+    looser = recipe(lake, [{"gopher_quality": {"min_words": 60}}])
     with pytest.raises(MismatchError, match="different recipe") as error:
-        run(recipe(place / "lake", [STAGES[1]]), cluster=client)
-    assert "come" in str(error.value)
-    assert "--apply-change" in str(error.value)
+        run(looser, cluster=client)
+    shown = str(error.value)
+    assert "min_words: 87 -> 60" in shown
+    found = re.search(r"change: (\d+) documents? leave, (\d+) come, 0 change otherwise", shown)
+    assert found is not None
+    prices = re.findall(r"about ([\d.,]+) core-seconds", shown)
+    assert "Pass --apply-change" in shown
+    assert float(prices[0]) < float(prices[1])
+    before = {row["id"] for row in rows(str(lake), "texts")}
+    run(looser, cluster=client, apply_change=True)
+    after = {row["id"] for row in rows(str(lake), "texts")}
+    assert [int(n) for n in found.groups()] == [len(before - after), len(after - before)]
+    assert len(after - before) > 10
+
+
+def test_a_trace_names_the_change_that_struck_a_document(
+    client: Client, make: tuple[UPath, MakeRecipe], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, recipe = make
+    lake = place / "lake"
+    run(recipe(lake, [STAGES[1]]), cluster=client)
+    stricter = {"where": {"keep": "url NOT LIKE '%1'"}}
+    for stages in ([STAGES[1], "gopher_repetition"], [STAGES[1], "gopher_repetition", stricter]):
+        run(recipe(lake, stages), cluster=client, apply_change=True)
+    [struck], [short] = (trace(str(lake), id=f"doc-000{number}") for number in (11, 10))
+    assert struck.outcome == "rejected by where.condition; struck by change 2 of the recipe"
+    assert short.outcome == "rejected by gopher_quality.short"
+    assert struck.document.commit is not None
+    with killed_at(2, monkeypatch), pytest.raises(KilledError):
+        run(recipe(lake, [STAGES[1]]), cluster=client, apply_change=True)
+    [back] = trace(str(lake), id="doc-00011")
+    assert back.outcome == "kept by change 3 of the recipe, not tokenized yet: run it again"
+    run(recipe(lake, [STAGES[1]]), cluster=client)
+    [back] = trace(str(lake), id="doc-00011")
+    assert re.fullmatch(r"kept; \d+ tokens", back.outcome)

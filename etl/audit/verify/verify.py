@@ -11,7 +11,6 @@ from contextlib import suppress
 from dataclasses import replace
 
 import polars as pl
-import pyarrow as pa
 
 from etl import storage
 from etl.audit.verify.decision_checks import check_decisions
@@ -207,5 +206,7 @@ def _check_units(
     for key, unit in live.items():
         expected = unit.rows - left_out.get(unit.key, 0)
         if ledger.is_done(key) and written[key] != expected:
-            what = f"{written[key]} of its rows have tokens, but {expected} are kept and not left out"
+            what = (
+                f"{written[key]} of its rows have tokens, but {expected} are kept and not left out"
+            )
             yield Problem("texts", unit.files[0].path, what, redo="tokens")
