@@ -85,13 +85,7 @@ def run(  # noqa: PLR0913 - one parameter per option
     rebuild: options.Rebuild = False,
     replace_changed: options.ReplaceChanged = False,
     drop_missing: options.DropMissing = False,
-    apply_change: Annotated[
-        bool,
-        typer.Option(
-            "--apply-change",
-            help="Change the lake to this recipe, without reading again what its columns say.",
-        ),
-    ] = False,
+    apply_change: options.ApplyChange = False,
     no_python: options.NoPython = False,
     log_format: options.LogFormat = "text",
     as_json: options.AsJson = False,

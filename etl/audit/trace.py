@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from etl import schemas, storage
+from etl.audit.recipe_changes import count_changes, find_strike
 from etl.audit.row_lookup import FoundRow, find_rows, is_struck
 from etl.audit.shown_documents import Documents
 from etl.audit.trace_records import (
@@ -252,9 +253,7 @@ class _TraceableLake:
         done: bool,
     ) -> str:
         if values["verdict"] != "kept":
-            number = self._struck_by({"source": values["source"], "row": values["row"]})
-            since = "" if number is None else f"; struck by change {number} of the recipe"
-            return f"rejected by {values['reason']}{since}"
+            return f"rejected by {values['reason']}{self._strike(values['source'], values['row'])}"
         if tokens is not None:
             cut = f"; {replaced.outcome}" if isinstance(replaced, Cut) else ""
             return f"kept; {many(tokens.num_tokens, 'token')}{cut}"
@@ -270,39 +269,20 @@ class _TraceableLake:
         if self.tokens is None:
             return "kept; the lake has no tokens: its recipe does not tokenize"
         if done:
-            if self._ledger is not None and self._ledger.change < self._num_changes():
-                return f"kept by change {self._num_changes()} of the recipe, not tokenized yet: run it again"
+            number = count_changes(self._versions)
+            if self._ledger is not None and self._ledger.change < number:
+                return f"kept by change {number} of the recipe, not tokenized yet: run it again"
             if is_struck(self.tokens, {"source": source, "row": row}):
                 return "kept, but its tokens are struck"
             return "kept, but its tokens are missing: run `etl verify`"
         error = next(self._quarantined(source), None)
         return f"kept, not tokenized{': ' + error if error else ' yet: run the recipe again'}"
 
-    def _struck_by(self, address: dict[str, Any]) -> int | None:
-        """Return the number of the change of the recipe that has struck the text of a document.
-
-        None if the text is not struck, or if a vacuum has deleted the versions from before.
-        """
-        if self._texts is None or not is_struck(self._texts, address):
-            return None
-        for version in read_versions(self._texts):
-            record = version.lineage
-            if (
-                record is None
-                or record.action != "strike"
-                or is_vacuumed(self._texts.url, version.version - 1)
-            ):
-                continue
-            before = Table.open(self._texts.url, version.version - 1)
-            if next(find_rows(before, address), None) is not None:
-                read = {table.name: table.version for table in record.input_tables}
-                return self._num_changes(read.get("documents", self.documents.version)) or None
-        return None
-
-    def _num_changes(self, version: int | None = None) -> int:
-        """Return how often the recipe was changed, up to a version of ``documents``."""
-        records = (v.lineage for v in self._versions if version is None or v.version <= version)
-        return sum(record is not None and record.action == "change" for record in records)
+    def _strike(self, source: str, row: int) -> str:
+        if self._texts is None:
+            return ""
+        number = find_strike(self._texts, {"source": source, "row": row}, self._versions)
+        return "" if number is None else f"; struck by change {number} of the recipe"
 
     def _quarantined(self, source: str) -> Iterator[str]:
         for note in Quarantine(self.url).notes():

@@ -71,34 +71,10 @@ class LakeChange:
         return sum(file["rows"] for files in self.files.values() for file in files)
 
     @property
-    def num_judged(self) -> int:
-        """The number of documents that are judged from their text."""
-        changes = self.units.values()
-        return sum(len(each.by_text) + len(each.by_input) + each.come for each in changes)
-
-    @property
     def num_bytes(self) -> int:
-        """The bytes of input that are read again."""
+        """The bytes of input that are read again, of the files that are there."""
         read = (unit for unit, each in self.units.items() if each.by_input or each.come)
-        return sum(self.inputs[unit].split.bytes for unit in read)
-
-    def lines(self) -> list[str]:
-        """Return what the change does and reads, as a plan prints it."""
-        changes = self.units.values()
-        leave, come, others = (
-            sum(getattr(change, name) for change in changes) for name in ("leave", "come", "others")
-        )
-        by_text = sum(len(change.by_text) for change in changes)
-        by_input = sum(len(change.by_input) for change in changes)
-        lines = [f"{many(leave, 'document')} leave, {come:,} come, {others:,} change otherwise"]
-        if by_text:
-            lines.append(f"{many(by_text, 'stored text')} to judge again")
-        if by_input or come:
-            records = many(by_input + come, "record")
-            lines.append(f"{records} to read again, in {self.num_bytes / 1e6:,.1f} MB of input")
-        else:
-            lines.append("no input is read")
-        return lines
+        return sum(self.inputs[unit].split.bytes for unit in read if unit in self.inputs)
 
 
 def find_lake_change(recipe: Recipe) -> LakeChange | None:

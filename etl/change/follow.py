@@ -15,9 +15,11 @@ import pyarrow.compute as pc
 from etl import schemas
 from etl.change.changed_units import RowReader, files_by_unit, read_rows
 from etl.change.input_rows import find_inputs
+from etl.change.refusals import changes_tokens
 from etl.delta.live_rows import read_live_rows
 from etl.delta.table import Table
 from etl.errors import MismatchError
+from etl.lake.commit_info import find_record
 from etl.lake.jobs import Job
 from etl.lake.lake_epochs import drop_all
 from etl.lake.ledger import Describe, Ledger
@@ -84,6 +86,12 @@ class Follower:
         table, texts = ledger.table, self.ledgers["texts"].table
         assert table is not None
         assert texts is not None
+        if (record := find_record(table)) is not None and changes_tokens(record, self.recipe):
+            raise MismatchError(
+                "the tokens do not follow the last change of the recipe yet, and another tokenizer made them",
+                where=table.url,
+                hint="run the recipe with the earlier `tokenize` first, or pass --rebuild",
+            )
         wanted = kept.select("source", "row").to_arrow()
         wanted = wanted.cast(pa.schema([table.schema.field(n) for n in wanted.column_names]))
         difference = find_difference(table, wanted, self._sources())

@@ -24,8 +24,14 @@ def find_refusals(record: schemas.Lineage, new: Recipe, ledgers: Mapping[str, Le
     return [
         *_of_input(old, new),
         *_of_stages(old, record.canonical["stages"], new, canonical["stages"]),
-        *_of_tables(record.canonical["stages"], canonical["stages"], ledgers),
+        *_of_tables(record, new, ledgers),
     ]
+
+
+def changes_tokens(record: schemas.Lineage, new: Recipe) -> bool:
+    """Return whether a recipe tokenizes in another way, or not at all."""
+    old, stages = record.canonical["stages"], new.canonical()["stages"]
+    return _of_kind(old, "tokenize") != _of_kind(stages, "tokenize")
 
 
 def _of_input(old: Recipe, new: Recipe) -> Iterator[str]:
@@ -70,11 +76,11 @@ def _has_other_models(stage: Stage, settings: Mapping[str, Any]) -> bool:
 
 
 def _of_tables(
-    old: list[dict[str, Any]], new: list[dict[str, Any]], ledgers: Mapping[str, Ledger]
+    record: schemas.Lineage, new: Recipe, ledgers: Mapping[str, Ledger]
 ) -> Iterator[str]:
-    if {"duplicates", "keys"} & ledgers.keys() or _of_kind(new, "dedup_"):
+    if {"duplicates", "keys"} & ledgers.keys() or new.dedup_stages:
         yield "recipes with deduplication cannot be changed yet"
-    if "tokens" in ledgers and _of_kind(old, "tokenize") != _of_kind(new, "tokenize"):
+    if "tokens" in ledgers and changes_tokens(record, new):
         yield "`tokenize` changes all tokens"
 
 

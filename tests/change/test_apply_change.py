@@ -18,6 +18,7 @@ from etl.audit.verify.verify import verify
 from etl.delta import table as delta_table
 from etl.delta.table import Table
 from etl.errors import MismatchError
+from etl.job.change_plan import plan_change
 from etl.job.run import run
 from etl.job.shuffle import shuffle
 from etl.lake.ledger import Ledger
@@ -229,6 +230,23 @@ def test_an_interrupted_change_is_followed_by_a_plain_run(
     assert digests(place / "lake") == digests(place / "fresh")
 
 
+def test_an_interrupted_change_is_not_followed_with_another_tokenizer(
+    client: Client, make: tuple[UPath, MakeRecipe], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, recipe = make
+    run(recipe(place / "lake", [STAGES[0]]), cluster=client)
+    changed = recipe(place / "lake", [STAGES[1]])
+    with killed_at(2, monkeypatch), pytest.raises(KilledError):
+        run(changed, cluster=client, apply_change=True)
+    other = recipe(place / "lake", [STAGES[1]], tokenize={"append_eos": False})
+    untokenized = changed.model_copy(update={"stages": changed.stages[:-1]})
+    for each in (other, untokenized):
+        with pytest.raises(MismatchError, match="another tokenizer made them"):
+            run(each, cluster=client, apply_change=True)
+    run(changed, cluster=client)
+    assert [*verify(str(changed.lake))] == []
+
+
 def test_new_files_are_read_by_the_changed_recipe(
     client: Client, make: tuple[UPath, MakeRecipe]
 ) -> None:
@@ -268,8 +286,8 @@ def test_what_is_not_exact_is_refused(
     for apply_change in (True, False):
         with pytest.raises(MismatchError, match=why) as error:
             run(other, cluster=client, apply_change=apply_change)
-        assert re.search(r"pass --rebuild \(about \d+ core-seconds", str(error.value))
-        assert "Pass --apply-change" not in str(error.value)
+        assert re.search(r"pass --rebuild \(about [\d.,]+ core-seconds", str(error.value))
+        assert "--apply-change" not in str(error.value)
     assert digests(place / "lake") == before
 
 
@@ -308,15 +326,19 @@ def test_a_changed_recipe_is_refused_with_what_it_would_change(
         run(looser, cluster=client)
     shown = str(error.value)
     assert "min_words: 87 -> 60" in shown
-    found = re.search(r"change: (\d+) documents? leave, (\d+) come, 0 change otherwise", shown)
-    assert found is not None
-    prices = re.findall(r"about ([\d.,]+) core-seconds", shown)
-    assert "Pass --apply-change" in shown
-    assert float(prices[0]) < float(prices[1])
+    assert "pass --apply-change (documents" in shown
+    plan = plan_change(looser)
+    assert plan is not None
+    assert (plan.refusals, plan.others, plan.stored_texts) == ((), 0, 0)
+    assert (plan.records, plan.input_bytes > 0) == (plan.come, True)
+    assert 0 < plan.core_seconds < plan.rebuild_core_seconds
+    assert all(" ".join(line.split()) in shown for line in [*plan.lines()][:-1])
+    assert "was created by a different recipe" in shown
     before = {row["id"] for row in rows(str(lake), "texts")}
     run(looser, cluster=client, apply_change=True)
     after = {row["id"] for row in rows(str(lake), "texts")}
-    assert [int(n) for n in found.groups()] == [len(before - after), len(after - before)]
+    assert (plan.leave, plan.come) == (len(before - after), len(after - before))
+    assert plan_change(looser) is None
     assert len(after - before) > 10
 
 
