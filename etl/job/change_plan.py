@@ -58,7 +58,7 @@ class ChangePlan:
         rebuild = f"about {self.rebuild_core_seconds:,.1f} core-seconds"
         way = f"use another --lake, or pass --rebuild ({rebuild}; older versions stay readable)"
         if self.refusals:
-            return f"no --apply-change ({'; '.join(self.refusals)}): {way}"
+            return way
         shown = "; ".join(" ".join(line.split()) for line in [*self.lines()][:-1])
         return f"pass --apply-change ({shown}), or {way}"
 

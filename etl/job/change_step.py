@@ -21,7 +21,7 @@ def follow_change(run: RunIdentity, listener: Listener, *, apply: bool) -> None:
     if documents.is_other_recipe:
         if not apply:
             plan = plan_change(run.recipe)
-            advice = None if plan is None else plan.advice()
+            advice = None if plan is None else "; ".join([*plan.refusals, plan.advice()])
             raise other_recipe_error(run.recipe, documents, "documents", advice)
     elif is_followed(ledgers.values()):
         return
