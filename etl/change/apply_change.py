@@ -184,6 +184,7 @@ class Changer:
         if change is None:
             return
         documents = change.ledgers["documents"]
+        self._refuse_foreign_changes(change.ledgers)
         if change.refusals:
             raise MismatchError(
                 "the change of the recipe cannot be applied: " + "; ".join(change.refusals),
@@ -226,7 +227,14 @@ class Changer:
 
     def _follow(self) -> None:
         while not is_followed((ledgers := open_all_ledgers(self.recipe)).values()):
+            self._refuse_foreign_changes(ledgers)
             Follower(recipe=self.recipe, ledgers=ledgers, origin=self.origin, job=self.job).follow()
+
+    def _refuse_foreign_changes(self, ledgers: Mapping[str, Ledger]) -> None:
+        """Raise MismatchError if another program has changed data, which a change would hide."""
+        for ledger in (ledgers[step] for step in self.recipe.steps if step in ledgers):
+            if (changes := ledger.foreign_changes()) is not None:
+                raise changes.error(ledger.url)
 
     def _repeat(self, attempt: Callable[[], None]) -> None:
         """Make attempts until none conflicts with a commit of another job."""

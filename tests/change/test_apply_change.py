@@ -151,8 +151,8 @@ class Chain:
                 delete(path)
             assert repair(lake, drop=True).left == []
         elif step.care == "strike elsewhere":
-            for path in live(recipe, step.table)[:1]:
-                strike_by_other(recipe.table_url(step.table), {path: [0]})
+            for first in live(recipe, step.table)[:1]:
+                strike_by_other(recipe.table_url(step.table), {first: [0]})
             assert repair(lake, drop=True).left == []
         elif step.care == "vacuum":
             vacuum(lake, retain=MIN_RETAIN, delete=True)
@@ -245,6 +245,21 @@ def test_an_interrupted_change_is_not_followed_with_another_tokenizer(
             run(each, cluster=client, apply_change=True)
     run(changed, cluster=client)
     assert [*verify(str(changed.lake))] == []
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_changes_by_another_program_are_repaired_before_a_change(
+    client: Client, make: tuple[UPath, MakeRecipe], table: str
+) -> None:
+    place, recipe = make
+    old, changed = (recipe(place / "lake", [stage]) for stage in STAGES[:2])
+    run(old, cluster=client)
+    strike_by_other(old.table_url(table), {path: [0] for path in live(old, table)[:1]})
+    with pytest.raises(MismatchError, match="another program"):
+        run(changed, cluster=client, apply_change=True)
+    assert repair(str(old.lake), drop=True).left == []
+    run(changed, cluster=client, apply_change=True)
+    assert [*verify(str(old.lake))] == []
 
 
 def test_new_files_are_read_by_the_changed_recipe(
