@@ -86,7 +86,7 @@ def _row(name: str, times: list[tuple[float, float]], first: float) -> str:
 def _run(folder: Path, changed: list[Any], lake: str, *options: str) -> tuple[float, float]:
     """Return the CPU seconds of a run with all its processes, and its wall seconds."""
     recipe = folder / "recipe.yaml"  # JSON is YAML
-    source = {"path": str(data_folder() / "bench" / "*.parquet"), "split_bytes": 8 << 20}
+    source = {"path": str(data_folder() / "bench" / "*.parquet")}
     last = {"tokenize": str(tokenizer(data_folder()))}
     recipe.write_text(
         json.dumps({"name": "changes", "source": source, "stages": [*changed, last]}), "utf-8"

@@ -252,9 +252,9 @@ def test_changes_by_another_program_are_repaired_before_a_change(
     client: Client, make: tuple[UPath, MakeRecipe], table: str
 ) -> None:
     place, recipe = make
-    old, changed = (recipe(place / "lake", [stage]) for stage in STAGES[:2])
+    old, changed = (recipe(place / "lake", [stage]) for stage in STAGES[1:3])
     run(old, cluster=client)
-    strike_by_other(old.table_url(table), {path: [0] for path in live(old, table)[:1]})
+    strike_by_other(old.table_url(table), {live(old, table)[0]: [0]})
     with pytest.raises(MismatchError, match="another program"):
         run(changed, cluster=client, apply_change=True)
     assert repair(str(old.lake), drop=True).left == []
