@@ -59,7 +59,7 @@ class HeldTables:
             is_whole = self._texts.is_done(self._texts.key(file["unit"]))
             if file["rows"]:
                 rows[file["min.source"]] += file["rows"] if is_whole else 0
-        # Only the lineage records name files without rows. They are read if there are any such files.
+        # Only the lineage records name files without rows, and are read if there are any such files.
         if self._documents.inputs.num_identities() > len(rows):
             dropped = live_inputs(read_versions(table)).rows().keys() - rows.keys()
             rows.update(dict.fromkeys(dropped, 0))
