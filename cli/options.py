@@ -83,6 +83,13 @@ DropMissing = Annotated[
         "--drop-missing", help="Drop the rows of input files that are not listed any more."
     ),
 ]
+ApplyChange = Annotated[
+    bool,
+    typer.Option(
+        "--apply-change",
+        help="Change the lake to this recipe, without reading again what its columns say.",
+    ),
+]
 AtVersion = Annotated[
     str | None,
     typer.Option("--version", metavar="VERSION", help="A version number or the name of a release."),

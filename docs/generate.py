@@ -62,6 +62,7 @@ _ORDER = (
         "job",
         "audit",
         "maintenance",
+        "change",
         "loader",
         "exports",
         "cli",

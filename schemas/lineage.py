@@ -106,11 +106,21 @@ class TokenizerRecord(_Record):
 
 
 Action = Literal[
-    "append", "arrival", "rebuild", "drop", "strike", "epoch", "repair", "optimize", "names"
+    "append",
+    "arrival",
+    "rebuild",
+    "drop",
+    "change",
+    "strike",
+    "epoch",
+    "repair",
+    "optimize",
+    "names",
 ]
 """What a commit does to its table.
 
-arrival: no rows, but later documents arrive later; drop: of the rows of changed input files; strike: rows are
+arrival: no rows, but later documents arrive later; drop: of the rows of changed input files;
+change: rows are replaced as another recipe demands; strike: rows are
 struck, or live again, as the input tables in their versions demand; epoch: no rows, but an epoch of the lake
 starts; names: no rows, but names of input files.
 """

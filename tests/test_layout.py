@@ -25,7 +25,7 @@ LAYERS = (
     ("recipe",),
     ("lake",),
     ("dedup", "audit", "loader", "dataframe", "notebook"),
-    ("maintenance", "exports"),
+    ("maintenance", "exports", "change"),
     ("job",),
     ("cli",),
 )

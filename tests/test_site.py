@@ -43,7 +43,7 @@ FOUND = {  # query -> a page that is among the first three results
     "tls certificates": "guides/dask-cluster",
     "s3 credentials": "guides/s3",
     "custom filter": "guides/own-filter",
-    "change a threshold": "guides/own-filter",
+    "change a threshold": "guides/change",
     "train a classifier": "guides/own-classifier",
     "datatrove": "guides/migrate",
     "html report": "guides/look",

@@ -11,6 +11,7 @@ from etl.plural import many
 
 if TYPE_CHECKING:
     from etl.compute.kubernetes.planned_pods import ClusterPlan
+    from etl.job.change_plan import ChangePlan
     from etl.job.cost_estimate import Estimate
     from etl.job.plan import Plan
     from etl.job.plan_report import PlanReport
@@ -27,6 +28,7 @@ app = typer.Typer()
         "etl plan web.yaml",
         "etl plan demo --lake lake --json",
         "etl plan web.yaml --prices prices.yaml",
+        "etl plan web.yaml --apply-change",
         "etl plan web.yaml --cluster k8s:cluster.yaml",
     )
 )
@@ -40,6 +42,7 @@ def plan(  # noqa: PLR0913 - one parameter per option
     rebuild: options.Rebuild = False,
     replace_changed: options.ReplaceChanged = False,
     drop_missing: options.DropMissing = False,
+    apply_change: options.ApplyChange = False,
     no_python: options.NoPython = False,
     cluster: options.Cluster = None,
     workers: options.Workers = None,
@@ -56,6 +59,7 @@ def plan(  # noqa: PLR0913 - one parameter per option
 
     The first documents of a few files are read, to check the columns and to show what the stages decide.
     With a cluster file (k8s:FILE), prints the pods that would be created and why so many.
+    With --apply-change, prints only what the recipe changes in the lake of another recipe, and the cost.
     """
     from etl.job.egress import egress_of
     from etl.job.plan_report import plan as plan_run
@@ -64,6 +68,11 @@ def plan(  # noqa: PLR0913 - one parameter per option
     known = Prices.load(prices)
     changes = options.settings_of(sources, lake, settings)
     loaded = options.load_recipe(recipe, changes, env=env, no_python=no_python)
+    if apply_change:
+        from etl.job.change_plan import plan_change
+
+        output.print_result(plan_change(loaded), change_lines, as_json=as_json)
+        return
     report = plan_run(
         loaded,
         cluster=options.make_cluster(cluster, workers),
@@ -90,6 +99,15 @@ def plan(  # noqa: PLR0913 - one parameter per option
         output.print_result(estimate, lambda each: _estimate(each, known))
     if report.cluster is not None:
         output.print_result(report.cluster, cluster_lines)
+
+
+def change_lines(change: "ChangePlan | None") -> Iterator[str]:
+    """Yield what a change of the recipe does and costs."""
+    if change is None:
+        yield "no change: the lake is of this recipe, or has no documents"
+        return
+    yield f"lake        {change.lake}"
+    yield from change.lines()
 
 
 def facts(plan: "Plan") -> dict[str, Any]:

@@ -85,6 +85,7 @@ def run(  # noqa: PLR0913 - one parameter per option
     rebuild: options.Rebuild = False,
     replace_changed: options.ReplaceChanged = False,
     drop_missing: options.DropMissing = False,
+    apply_change: options.ApplyChange = False,
     no_python: options.NoPython = False,
     log_format: options.LogFormat = "text",
     as_json: options.AsJson = False,
@@ -112,6 +113,7 @@ def run(  # noqa: PLR0913 - one parameter per option
             rebuild=rebuild,
             replace_changed=replace_changed,
             drop_missing=drop_missing,
+            apply_change=apply_change,
             time_limit=time_limit,
             listener=listener,
         )

@@ -54,7 +54,7 @@ def trace(
     ] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Trace a document from its input to its tokens or batches.
+    """Trace a document to its tokens, or to its batches.
 
     For a document without tokens, prints why it was removed: the limit that it fails, its signals and its
     text, which is read again from the input file if the lake does not store it.

@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from etl import schemas, storage
+from etl.audit.recipe_changes import count_changes, find_strike
 from etl.audit.row_lookup import FoundRow, find_rows, is_struck
 from etl.audit.shown_documents import Documents
 from etl.audit.trace_records import (
@@ -23,7 +24,7 @@ from etl.delta.table import Table
 from etl.delta.vacuum_records import is_vacuumed
 from etl.errors import StorageError, TableError
 from etl.html.card import CardList
-from etl.lake.ledger import find_ledger
+from etl.lake.open_ledger import find_ledger
 from etl.lake.quarantine import Quarantine
 from etl.lake.random_keys import random_keys
 from etl.lake.shuffled_table import buckets_of, seed_of
@@ -80,7 +81,8 @@ class _TraceableLake:
         self.url = url
         tables = open_tables(url)
         self.documents = tables["documents"]
-        self._shown = Documents(self.documents, tables.get("texts"))
+        self._texts = tables.get("texts")
+        self._shown = Documents(self.documents, self._texts)
         self.duplicates = tables.get("duplicates")
         self.tokens = tables.get("tokens")
         self.shuffled = tables.get("tokens_shuffled")
@@ -162,7 +164,10 @@ class _TraceableLake:
         candidates = [
             version
             for version in current_versions(self._versions)
-            if version.lineage and any(file.uri == source for file in version.lineage.input_files)
+            if (record := version.lineage)
+            and (
+                record.action == "change" or any(file.uri == source for file in record.input_files)
+            )
         ]
         return _as_commit(added_in(self.documents, path, candidates or self._versions[::-1]))
 
@@ -248,7 +253,7 @@ class _TraceableLake:
         done: bool,
     ) -> str:
         if values["verdict"] != "kept":
-            return f"rejected by {values['reason']}"
+            return f"rejected by {values['reason']}{self._strike(values['source'], values['row'])}"
         if tokens is not None:
             cut = f"; {replaced.outcome}" if isinstance(replaced, Cut) else ""
             return f"kept; {many(tokens.num_tokens, 'token')}{cut}"
@@ -264,11 +269,20 @@ class _TraceableLake:
         if self.tokens is None:
             return "kept; the lake has no tokens: its recipe does not tokenize"
         if done:
+            number = count_changes(self._versions)
+            if self._ledger is not None and self._ledger.change < number:
+                return f"kept by change {number} of the recipe, not tokenized yet: run it again"
             if is_struck(self.tokens, {"source": source, "row": row}):
                 return "kept, but its tokens are struck"
             return "kept, but its tokens are missing: run `etl verify`"
         error = next(self._quarantined(source), None)
         return f"kept, not tokenized{': ' + error if error else ' yet: run the recipe again'}"
+
+    def _strike(self, source: str, row: int) -> str:
+        if self._texts is None:
+            return ""
+        number = find_strike(self._texts, {"source": source, "row": row}, self._versions)
+        return "" if number is None else f"; struck by change {number} of the recipe"
 
     def _quarantined(self, source: str) -> Iterator[str]:
         for note in Quarantine(self.url).notes():

@@ -28,7 +28,7 @@ from etl.delta.table import Table
 from etl.errors import TableError
 from etl.lake.commit_info import find_record
 from etl.lake.dedup_decisions import cut_rows, duplicate_rows, without_cuts
-from etl.lake.ledger import find_ledger
+from etl.lake.open_ledger import find_ledger
 from etl.lake.releases import tables_at
 from etl.lake.row_ranges import RangeIndex, read_source, take_rows
 from etl.lake.work_units import WorkUnit, kept_units

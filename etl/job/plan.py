@@ -261,7 +261,7 @@ def _tables_to_begin(
     if others and not any(ledger.has_rows() for ledger in ledgers.values()):
         rebuild = True  # nothing is lost: the lake adopts the recipe
     if others and not rebuild:
-        raise _mismatch(recipe, ledgers[others[0]], others[0])
+        raise other_recipe_error(recipe, ledgers[others[0]], others[0])
     if rebuild:  # the first table that differs and all later ones; all tables if none differs
         first = recipe.steps.index(others[0]) if others else 0
         first = 0 if recipe.steps[first] == "texts" else first  # it is read together with documents
@@ -271,7 +271,10 @@ def _tables_to_begin(
     return tuple(step for step in recipe.steps if ledgers[step].table is None)
 
 
-def _mismatch(recipe: Recipe, ledger: Ledger, step: Step) -> MismatchError:
+def other_recipe_error(
+    recipe: Recipe, ledger: Ledger, step: Step, advice: str | None = None
+) -> MismatchError:
+    """Return the error for a table that another recipe made, with ``advice`` as its hint."""
     assert ledger.table is not None
     record = find_record(ledger.table)
     changes: Iterable[str] = ()
@@ -279,11 +282,13 @@ def _mismatch(recipe: Recipe, ledger: Ledger, step: Step) -> MismatchError:
         old, new = _content(record.canonical, recipe), _content(recipe.canonical(), recipe)
         changes = differences(old, new)
     shown = "; ".join(islice(changes, 5)) or "the recipe's fingerprint differs"
-    return MismatchError(
-        f"the table {step!r} was created by a different recipe ({shown})",
-        where=ledger.url,
-        hint="use another --lake, or pass --rebuild (older versions stay readable)",
-    )
+    what = f"the table {step!r} was created by a different recipe ({shown})"
+    hint = "use another --lake, or pass --rebuild (older versions stay readable)"
+    if advice is not None:
+        hint = advice
+    elif step == "documents":
+        hint = f"`etl plan RECIPE --apply-change` prints what a change does and costs; else {hint}"
+    return MismatchError(what, where=ledger.url, hint=hint)
 
 
 def _content(canonical: Mapping[str, Any], like: Recipe) -> dict[str, Any]:

@@ -41,6 +41,7 @@ def run(  # noqa: PLR0913 - one parameter for each option and event
     rebuild: bool = False,
     replace_changed: bool = False,
     drop_missing: bool = False,
+    apply_change: bool = False,
     time_limit: float = TIME_LIMIT,
     listener: Listener | None = None,
 ) -> RunReport:
@@ -52,6 +53,9 @@ def run(  # noqa: PLR0913 - one parameter for each option and event
     imported, if nothing remains to be done. With ``limit`` or ``share``, the run is a new trial on a part of
     the input, see ``make_trial``. Input that cannot be read, and splits that take longer than ``time_limit``
     seconds, are quarantined: the run continues, and the report is not ``ok``.
+
+    With ``apply_change``, the documents of a lake that another recipe made are judged by this one, and the
+    other tables follow: see ``etl.change.apply_change``.
 
     ``listener`` follows the run: what it does, what happens to its cluster, and its progress; see
     ``PrintListener``, which a notebook uses by default.
@@ -73,6 +77,10 @@ def run(  # noqa: PLR0913 - one parameter for each option and event
         listener.status("input      listing the files")
         drops = Drops(rebuild=rebuild, replace_changed=replace_changed, drop_missing=drop_missing)
         planner = Planner(RunIdentity.of(recipe), drops)
+        if not rebuild:
+            from etl.job.change_step import follow_change
+
+            follow_change(planner.run, listener, apply=apply_change)
         planned = planner.first_plan()
         if planned.plan.has_work():
             if not planned.plan.done:

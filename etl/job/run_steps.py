@@ -101,10 +101,11 @@ def _prepare(planner: Planner, context: RunContext) -> OpenPlan:
 def _run_steps(planner: Planner, context: RunContext) -> None:
     """Run all steps, in the order in which a document passes them."""
     plan = context.plan
+    change = context.ledgers["documents"].change
     for step in reversed(plan.begin):
-        spec = SPECS[step]
-        schema = spec.schema(context.recipe)
-        context.ledgers[step].create(schema, spec.layout, lake_epoch=plan.lake_epoch or 0)
+        spec, ledger = SPECS[step], context.ledgers[step]
+        schema, lake_epoch = spec.schema(context.recipe), plan.lake_epoch or 0
+        ledger.create(schema, spec.layout, lake_epoch=lake_epoch, change=change)
     _read_files(planner, context)
     if "duplicates" in context.ledgers:
         with steady_workers(context.job.client):

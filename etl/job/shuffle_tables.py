@@ -8,7 +8,8 @@ from etl.delta.table import Table
 from etl.errors import MismatchError, TableError
 from etl.job.shuffle_plan import has_older_strikes, new_files
 from etl.lake.lake_epochs import current_lake_epoch
-from etl.lake.ledger import Ledger, find_ledger, open_ledger
+from etl.lake.ledger import Ledger
+from etl.lake.open_ledger import find_ledger, open_ledger
 from etl.lake.open_table import find_table
 from etl.lake.shuffled_table import ShuffledTable, seed_of
 from etl.lake.table_specs import SHUFFLED

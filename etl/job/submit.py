@@ -56,6 +56,7 @@ def submit(  # noqa: PLR0913 - the options of ``run``
     rebuild: bool = False,
     replace_changed: bool = False,
     drop_missing: bool = False,
+    apply_change: bool = False,
     time_limit: float = TIME_LIMIT,
     arguments: Sequence[str] = (),
     listener: Listener | None = None,
@@ -87,6 +88,7 @@ def submit(  # noqa: PLR0913 - the options of ``run``
         "rebuild": rebuild,
         "replace-changed": replace_changed,
         "drop-missing": drop_missing,
+        "apply-change": apply_change,
         "time-limit": None if time_limit == TIME_LIMIT else time_limit,
     }
     package = pack(recipe, shipped=shipped, arguments=[*_as_arguments(options), *arguments])

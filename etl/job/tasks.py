@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from etl.errors import ClusterError, RecipeError, WriteError
 from etl.job.pack_files import PackFiles, write_cost
 from etl.lake.dedup_decisions import cut_rows, duplicate_rows, without_cuts
 from etl.lake.stage_costs import READ, TOKENIZE
+from etl.lake.token_writer import TokenWriter
 from etl.lake.work_units import WorkPart, WorkResult, WorkUnit
 from etl.recipe.recipe import Recipe
 from etl.sources import Split
@@ -27,7 +28,6 @@ from etl.sources.read_split import read_split
 from etl.stages.apply import apply_and_time
 from etl.stages.dedup_base import find_cutting_stage
 from etl.stages.stage_clock import StageClock
-from etl.stages.tokenize import Encoder, tokenize_and_count
 
 _BATCH_BYTES = 16 << 20  # of text; this bounds a worker's memory, whatever the size of its input
 
@@ -53,7 +53,8 @@ class ReadSplit:
     def _read(self, files: PackFiles, split: Split, key: str, tokens_key: str) -> WorkResult:
         clock, log = StageClock(), UnitLog()
         documents = _DocumentWriter(self.recipe, key, files, clock)
-        tokens = _TokenWriter(self.recipe, tokens_key, files, clock) if self.with_tokens else None
+        write_tokens = partial(files.append, "tokens", "", tokens_key)
+        tokens = TokenWriter(self.recipe, write_tokens, clock) if self.with_tokens else None
         batches = read_split(split, self.recipe.source, batch_bytes=_BATCH_BYTES)
         text_bytes = 0
         rows = RowsDigest()
@@ -186,7 +187,7 @@ class TokenizeUnit:
     ) -> WorkResult:
         clock = StageClock()
         dropped, cuts = self._decisions(unit, duplicates)
-        tokens = _TokenWriter(self.recipe, key, files, clock)
+        tokens = TokenWriter(self.recipe, partial(files.append, "tokens", "", key), clock)
         url = self.recipe.table_url("texts")
         log, rows, kept, text_bytes = UnitLog(), 0, 0, 0
         for file in unit.files:
@@ -233,30 +234,3 @@ class TokenizeUnit:
         stage = find_cutting_stage(self.recipe.dedup_stages)
         assert stage is not None
         return without_cuts(documents, cuts, stage)
-
-
-class _TokenWriter:
-    """Tokenizes documents and writes them to ``tokens``; checks the tokenizer on the first batch."""
-
-    def __init__(self, recipe: Recipe, key: str, files: PackFiles, clock: StageClock) -> None:
-        stage = recipe.tokenize_stage
-        assert stage is not None
-        self._key, self._files, self._clock = key, files, clock
-        self._encoder = Encoder.of(stage)
-        self._is_checked = False
-        self.num_tokens = 0
-        self.special_texts = 0
-
-    def append(self, documents: pa.Table) -> None:
-        """Tokenize and write documents."""
-        if documents.num_rows == 0:
-            return
-        with self._clock.measure(TOKENIZE):
-            if not self._is_checked:
-                self._encoder.check(documents)
-                self._is_checked = True
-            rows, special_texts = tokenize_and_count(documents, self._encoder)
-        self.special_texts += special_texts
-        self.num_tokens += int(pc.sum(rows["num_tokens"]).as_py())
-        with self._clock.measure(write_cost("tokens")):
-            self._files.append("tokens", "", self._key, rows)

@@ -70,13 +70,31 @@ def rest_of_files(
 def drop_units(ledger: Ledger, keys: Collection[str]) -> Drop:
     """Return what a table drops so that units of work are done again: all data files with rows of them.
 
-    ``keys`` are the table's keys. Other units in the same files are dropped as well.
+    ``keys`` are the table's keys. Other units in the same files are dropped as well, with all their files.
     """
     assert ledger.table is not None
-    wanted, undone, removed = set(keys), set(keys), list[str]()
-    for file in ledger.table.files("units"):
-        held = unit_keys(file)
-        if not wanted.isdisjoint(held):
-            removed.append(file["path"])
-            undone.update(held)
+    held = {file["path"]: unit_keys(file) for file in ledger.table.files("units")}
+    undone = sharing_units(held.values(), keys)
+    removed = [path for path, units in held.items() if not undone.isdisjoint(units)]
     return Drop(paths=removed, keys=undone)
+
+
+def sharing_units(files: Iterable[Collection[str]], units: Iterable[str]) -> set[str]:
+    """Return some units with all others that they share data files with, also through further units.
+
+    ``files`` has the units of each data file.
+
+    >>> sorted(sharing_units([["a", "b"], ["b", "c"], ["d"]], ["a"]))
+    ['a', 'b', 'c']
+    """
+    by_unit: dict[str, list[Collection[str]]] = {}
+    for held in files:
+        for unit in held:
+            by_unit.setdefault(unit, []).append(held)
+    sharing, waiting = set[str](), [*units]
+    while waiting:
+        unit = waiting.pop()
+        if unit not in sharing:
+            sharing.add(unit)
+            waiting += (other for held in by_unit.get(unit, ()) for other in held)
+    return sharing

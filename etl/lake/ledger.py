@@ -21,6 +21,8 @@ these kinds of ``txn``:
                           negative: its rows were dropped, and it must be done again
 - ``arrival``             in ``texts``, the arrival of the units that are committed next
 - ``first_arrival``       in ``duplicates``, the arrival that all earlier ones count as
+- ``change``              in ``documents``, how often its recipe was changed; in other tables, up to which of
+                          these changes their rows follow
 - ``live_files``          a hash of the set of live data files with their deletion vectors, which commits of
                           other programs do not update
 
@@ -30,7 +32,7 @@ and why they keep overlapping runs from harm, are in docs/explanation/exactly-on
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import pyarrow as pa
@@ -40,7 +42,6 @@ from etl.delta.commit import check_written
 from etl.delta.set_transactions import SetTransactions
 from etl.delta.table import Table
 from etl.errors import ConflictError, MismatchError
-from etl.lake.commit_info import find_record, read_record
 from etl.lake.copied_inputs import tell_whole_packs
 from etl.lake.foreign_changes import (
     HASHES,
@@ -130,6 +131,11 @@ class Ledger:
             self.fingerprint
         )
 
+    @property
+    def change(self) -> int:
+        """The number of the last change of the recipe that the rows follow."""
+        return self._transactions.get("change") or 0
+
     def has_rows(self) -> bool:
         """Return whether the table exists and has data files."""
         return self.table is not None and next(self.table.files("path", by=()), None) is not None
@@ -180,12 +186,16 @@ class Ledger:
             return None
         return find_foreign_changes(self.table)
 
-    def create(self, schema: pa.Schema, layout: Layout, *, lake_epoch: int = 0) -> None:
+    def create(
+        self, schema: pa.Schema, layout: Layout, *, lake_epoch: int = 0, change: int = 0
+    ) -> None:
         """Create the table, in the epoch of its lake; another run may do so at the same time.
 
-        Raises MismatchError if another recipe does, or if that run is in another epoch.
+        ``change`` is the number of the last change of the lake's recipe. Raises MismatchError if another
+        recipe does, or if that run is in another epoch.
         """
         state = {"generation": 1, "recipe": int63(self.fingerprint), "epoch": lake_epoch}
+        state |= {"change": change} if change else {}
         table = Table.create(self.url, schema, layout, transactions=state)
         self._read(table)
         if self.is_other_recipe or self.lake_epoch != lake_epoch:  # another run was faster
@@ -208,35 +218,19 @@ class Ledger:
         # The remaining work is determined again on each attempt, since the commit that came first
         # may have done a part.
         def commit_rest() -> list[LedgerEntry]:
-            rest = [entry for entry in entries if not self._is_committed(entry)]
-            todo = tell_whole_packs(rest, self.inputs)
+            open_ = [entry for entry in entries if not _is_committed(self, entry)]
+            todo = tell_whole_packs(open_, self.inputs)
             if not todo:
                 return []
             transactions: dict[str, int] = {}
             for entry in todo:
-                transactions |= self._describe(entry)
+                transactions |= entry.transactions(self.inputs, self.open_arrival)
             data_files = [file for entry in todo for file in entry.data_files]
             check_written(self.url, data_files)
             self._commit(data_files, transactions, describe(todo, self.generation))
             return todo
 
         return _repeat(self, commit_rest) if retry else commit_rest()
-
-    def _is_committed(self, entry: LedgerEntry) -> bool:
-        split = entry.split
-        if split is None or not entry.is_name:
-            return self.is_done(entry.key)
-        inputs = self.inputs
-        return inputs.identity_of(split.real_uri) == split.identity and inputs.is_current(split)
-
-    def _describe(self, entry: LedgerEntry) -> dict[str, int]:
-        """Return the transactions of an entry."""
-        if entry.split is None:
-            return {entry.key: entry.arrival or self.open_arrival}
-        if entry.is_name:
-            return self.inputs.describe_name(entry.split)
-        described = self.inputs.describe_unit(entry.split, entry.content)
-        return {entry.key: entry.arrival or self.open_arrival} | described
 
     def close_arrival(self, describe: Describe) -> None:
         """Commit that the units which are committed from now on have a later arrival.
@@ -282,6 +276,8 @@ class Ledger:
         # Arrivals only grow: a number that was used once never means another arrival.
         if drop.open_arrival > self.open_arrival:
             transactions["arrival"] = drop.open_arrival
+        if drop.change is not None:
+            transactions["change"] = drop.change
         if drop.first_arrival is not None:
             transactions["first_arrival"] = drop.first_arrival
         self._commit(
@@ -299,10 +295,12 @@ class Ledger:
         describe: Describe,
         *,
         add: Sequence[LedgerEntry] = (),
+        follows: "Ledger | None" = None,
     ) -> None:
         """Commit which rows of some data files are struck from now on, and more data files, in one step.
 
-        ``positions`` has all struck rows of a file by path, as ``find_difference`` returns them. Raises
+        ``positions`` has all struck rows of a file by path, as ``find_difference`` returns them. With
+        ``follows``, the ledger of ``documents``, the table has then followed its last change. Raises
         ConflictError if any commit came since the ledger was opened or refreshed: what to strike must be
         determined again. The record has the action ``strike``, and the versions of the tables that say which
         rows live.
@@ -311,8 +309,33 @@ class Ledger:
         added = [file for entry in add for file in entry.data_files]
         check_written(self.url, added)
         transactions = {entry.key: entry.arrival or self.open_arrival for entry in add}
+        if follows is not None:
+            transactions |= _state(self, follows.lake_epoch, follows.change)
         files = [*self.table.strike(positions), *added]
         self._commit(files, transactions, describe(add, self.generation), remove=[*positions])
+        self.lake_epoch = transactions.get("epoch", self.lake_epoch)
+
+    def replace(
+        self,
+        remove: Collection[str],
+        add: Sequence[DataFile],
+        describe: Describe,
+        *,
+        lake_epoch: int,
+        overwrite: tuple[pa.Schema, Layout] | None = None,
+    ) -> None:
+        """Commit that the rows of data files are replaced as another recipe demands, and start an epoch.
+
+        With ``overwrite``, all data files are replaced, and the table has another schema. Raises
+        ConflictError if any commit came since the ledger was opened or refreshed.
+        """
+        check_written(self.url, add)
+        transactions = _state(self, lake_epoch, self.change + 1)
+        if overwrite is not None:
+            transactions["live_files"] = hash_files((file.path, file.vector) for file in add)
+        record = describe([LedgerEntry("", add)], self.generation)
+        self._commit(add, transactions, record, remove=sorted(remove), overwrite=overwrite)
+        self.lake_epoch = lake_epoch
 
     def rewrite(self, rewrites: Sequence[Rewrite], describe: Describe) -> list[Rewrite]:
         """Commit rewrites in one step, and return those that were committed.
@@ -370,6 +393,19 @@ class Ledger:
         self._transactions.update(transactions)
 
 
+def _is_committed(ledger: Ledger, entry: LedgerEntry) -> bool:
+    split = entry.split
+    if split is None or not entry.is_name:
+        return ledger.is_done(entry.key)
+    inputs = ledger.inputs
+    return inputs.identity_of(split.real_uri) == split.identity and inputs.is_current(split)
+
+
+def _state(ledger: Ledger, lake_epoch: int, change: int) -> dict[str, int]:
+    """Return the transactions of a table that is from now on the result of the ledger's recipe."""
+    return {"epoch": lake_epoch, "change": change, "recipe": int63(ledger.fingerprint)}
+
+
 def _repeat(ledger: Ledger, commit_rest: Callable[[], list[_Committed]]) -> list[_Committed]:
     """Return what a commit adds; after a conflict, wait, and commit on the newest version."""
     for attempt in range(_MAX_ATTEMPTS):
@@ -383,19 +419,6 @@ def _repeat(ledger: Ledger, commit_rest: Callable[[], list[_Committed]]) -> list
         where=ledger.url,
         hint="run again when fewer jobs write to this table",
     )
-
-
-def find_ledger(table: Table) -> Ledger | None:
-    """Return the ledger of a table for the recipe that made it; None if no recipe did."""
-    record = find_record(table)
-    if record is None:
-        return None
-    return Ledger(table.url, fingerprint=record.fingerprint, table=table)
-
-
-def open_ledger(table: Table) -> Ledger:
-    """Return the ledger of a table for the recipe that made it; raise TableError if no recipe did."""
-    return Ledger(table.url, fingerprint=read_record(table).fingerprint, table=table)
 
 
 def _epoch(transactions: SetTransactions) -> tuple[int, int]:

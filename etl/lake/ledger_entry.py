@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from etl.delta.logical_file import LogicalFile
+from etl.lake.input_log import InputLog
 from etl.parquet.data_file import DataFile
 from etl.parquet.layout import Layout
 from etl.sources.content_digests import Content
@@ -31,6 +32,13 @@ class LedgerEntry:
     is_name: bool = False
     pack: Collection[str] = ()
 
+    def transactions(self, inputs: InputLog, open_arrival: int) -> dict[str, int]:
+        """Return the transactions of the entry in a table whose log says ``inputs`` of its input files."""
+        if self.split is not None and self.is_name:
+            return inputs.describe_name(self.split)
+        described = {} if self.split is None else inputs.describe_unit(self.split, self.content)
+        return {self.key: self.arrival or open_arrival} | described
+
 
 @dataclass(frozen=True)
 class Rewrite:
@@ -52,6 +60,7 @@ class Drop:
     rebuild: tuple[pa.Schema, Layout] | None = None  # drop all rows: a new generation
     first_arrival: int | None = None  # of a rebuilt table: all earlier arrivals count as this one
     open_arrival: int = 1  # at least, of the units that are committed next
+    change: int | None = None  # of the recipe, which the table has then followed
     is_void: bool = False  # whether the table belongs to no recipe any more, with all files removed
     is_undo: bool = False  # whether it undoes changes by other programs
 

@@ -32,7 +32,7 @@ FOLDER = "releases"
 RESTORED = "`etl repair` writes it again"
 """The remedy for a damaged file of a release whose other file is sound."""
 
-_DROPS = ("drop", "rebuild", "repair")  # what commits do that remove rows
+_DROPS = ("drop", "rebuild", "repair", "change")  # what commits do that remove rows
 _NAME = re.compile(r"(?!\d+$)[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 

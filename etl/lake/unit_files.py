@@ -39,8 +39,12 @@ def to_tag(units: Iterable[UnitRows]) -> str | None:
 
 
 def _joined(rows: list[UnitRows]) -> UnitRows:
-    """Return rows of a unit from several files, in their order, as if one file had them."""
-    return rows[0]._replace(rows=sum(each.rows for each in rows), last_row=rows[-1].last_row)
+    """Return rows of a unit from several files as if one file had them, in any order."""
+    return rows[0]._replace(
+        rows=sum(each.rows for each in rows),
+        first_row=min(each.first_row for each in rows),
+        last_row=max(each.last_row for each in rows),
+    )
 
 
 def unit_keys(file: Mapping[str, Any]) -> list[str]:

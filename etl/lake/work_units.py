@@ -54,7 +54,7 @@ def kept_units(texts: Table) -> Iterator[WorkUnit]:
             rows=sum(file["rows"] for file in split_files),
             size=sum(file["size"] for file in split_files),
             first_row=split_files[0]["min.row"],
-            last_row=split_files[-1]["max.row"],
+            last_row=max(file["max.row"] for file in split_files),
         )
 
 

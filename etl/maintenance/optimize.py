@@ -18,11 +18,12 @@ from etl.delta.logical_file import LogicalFile
 from etl.delta.table import Table
 from etl.lake.jobs import Job, JobIdentity, hold_job
 from etl.lake.keys_table import KeysTable
-from etl.lake.ledger import Ledger, open_ledger
+from etl.lake.ledger import Ledger
 from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.lineage_record import Change, num_files
 from etl.lake.merge_files import FileGroup, merge_files
 from etl.lake.missing_tables import no_lake_error
+from etl.lake.open_ledger import open_ledger
 from etl.lake.open_table import find_table
 from etl.lake.table_digest import partition_values
 from etl.lake.table_specs import KEYS, SPECS, TableSpec

@@ -8,7 +8,8 @@ from typing import Any
 
 from etl.delta.added_files import is_stored, read_added_files
 from etl.delta.table import Table
-from etl.lake.ledger import Ledger, find_ledger
+from etl.lake.ledger import Ledger
+from etl.lake.open_ledger import find_ledger
 from etl.lake.table_specs import SPECS
 from etl.parquet.data_file import DataFile
 

@@ -26,14 +26,15 @@ from etl.delta.live_rows import read_live_rows
 from etl.delta.table import Table
 from etl.errors import TableError
 from etl.lake import releases
-from etl.lake.drop_units import files_of_units, rest_of_files
+from etl.lake.drop_units import files_of_units, rest_of_files, sharing_units
 from etl.lake.input_locations import find_input
 from etl.lake.input_log import InputLog
 from etl.lake.jobs import Job
 from etl.lake.lake_epochs import all_ledgers, drop_all, start_lake_epoch
-from etl.lake.ledger import Ledger, find_ledger
+from etl.lake.ledger import Ledger
 from etl.lake.ledger_entry import Drop, LedgerEntry
 from etl.lake.lineage_record import Change, num_files
+from etl.lake.open_ledger import find_ledger
 from etl.lake.table_specs import DUPLICATES, SPECS, open_tables
 from etl.lake.table_versions import live_inputs, read_versions
 from etl.lake.unit_files import unit_files, unit_keys
@@ -184,13 +185,13 @@ class Undo:
         # Keys of a derived table hash the keys of ``documents``, so they lead back only through all of
         # these.
         units = {undo.ledger.key(key): key for key in self._units}
+        held = {file["path"]: unit_keys(file) for file in undo.files()}
         wanted = {undo.ledger.key(key) for key in undo.units}
-        for file in undo.files():
-            # A merged file has rows of many units. It goes as a whole, so all its units are undone.
-            keys = unit_keys(file)
-            if file["path"] in damaged or not wanted.isdisjoint(keys):
-                undo.remove.add(file["path"])
-                undo.units |= {units[key] for key in keys if key in units}
+        wanted.update(key for path in damaged & held.keys() for key in held[path])
+        # A file goes as a whole, so all its units are undone, with all their other files.
+        wanted = sharing_units(held.values(), wanted)
+        undo.remove |= {path for path, keys in held.items() if not wanted.isdisjoint(keys)}
+        undo.units |= {units[key] for key in wanted if key in units}
 
     def _drop(self, name: str) -> Drop:
         undo = self.tables[name]

@@ -1,7 +1,6 @@
 """Run filters and transforms over a batch of documents: signals first, then verdicts."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from etl import schemas
-from etl.errors import StageError, TokenlakeError
+from etl.errors import StageError
 from etl.kernels.bytes.one_chunk import one_chunk
 from etl.stages.base import Filter, Rejected, Stage, Transform
 from etl.stages.compute_signals import (
@@ -28,6 +27,7 @@ from etl.stages.document_columns import (
     split_at_transforms,
 )
 from etl.stages.filters.language import labels_of
+from etl.stages.locate_errors import locate_errors
 from etl.stages.signals import COSTLY, SIGNALS, with_needs
 from etl.stages.stage_clock import StageClock
 
@@ -89,9 +89,12 @@ def _apply_steps(batch: "_Batch", stages: Sequence[Stage], clock: StageClock) ->
         by_line = _are_words_of_lines_read(following)
         for step in run:
             rows = batch.rows_for(step.stage)
-            if not pc.any(rows).as_py():
+            # A filter may skip all rows of a batch, and need signals that rejected rows have, too: so a
+            # row's signals do not depend on the other rows of its batch.
+            seen = rows if isinstance(step.stage, Transform) else batch.rows_with_signals()
+            if not pc.any(seen).as_py():
                 continue
-            with _locate_errors(step.stage, batch.documents, rows):
+            with locate_errors(step.stage, batch.documents, seen):
                 if isinstance(step.stage, Transform):
                     with clock.measure(_label(step)):
                         batch.rewrite(step.stage, rows)
@@ -101,8 +104,9 @@ def _apply_steps(batch: "_Batch", stages: Sequence[Stage], clock: StageClock) ->
                     groups = _groups_before(step, run, ahead=batch.has_all_signals)
                     _compute_groups(batch, run, groups - computed, clock, by_line=by_line)
                     computed |= groups
-                    with clock.measure(_label(step)):
-                        batch.judge(step, rows)
+                    if pc.any(rows).as_py():
+                        with clock.measure(_label(step)):
+                            batch.judge(step, rows)
 
 
 def _compute_groups(
@@ -228,7 +232,11 @@ class _Batch:
         stage = step.stage
         table = _select(self._input_of(step), rows)
         if isinstance(stage, Filter) and (own := stage.columns()):
-            measured = stage.measure(table).select([*own]).cast(_floats(own))
+            measured = (
+                stage.measure(table)
+                .select([*own])
+                .cast(pa.schema([(name, pa.float64()) for name in own]))
+            )
             for name in own:
                 self._set(name, rows, measured[name])
                 table = _with_column(table, name, measured[name])
@@ -328,28 +336,6 @@ def _indices_among(rows: pa.BooleanArray) -> pa.Array:
     return pa.array(np.cumsum(mask) - 1, mask=~mask)
 
 
-def _floats(names: Iterable[str]) -> pa.Schema:
-    return pa.schema([pa.field(name, pa.float64()) for name in names])
-
-
 def _with_column(table: pa.Table, name: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:
     index = table.schema.get_field_index(name)
     return table.set_column(index, table.schema.field(index), values)
-
-
-@contextmanager
-def _locate_errors(stage: Stage, documents: pa.Table, rows: pa.BooleanArray) -> Iterator[None]:
-    """Raise errors of a stage as StageError with source and rows; pass on errors that have a location."""
-    try:
-        yield
-    except Exception as error:
-        if isinstance(error, TokenlakeError) and error.where is not None:
-            raise
-        address = _select(documents.select(schemas.ADDRESS), rows)
-        first, last = address.take([0, len(address) - 1]).to_pylist()
-        end = f" to {last['row']}" if last["source"] == first["source"] else f" to {last['source']}"
-        where = f"{first['source']} rows {first['row']}{end}"
-        if isinstance(error, TokenlakeError):
-            raise StageError(error.what, where=where, hint=error.hint) from error
-        what = f"{stage.kind} failed: {type(error).__name__}: {error}"
-        raise StageError(what, where=where) from error

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 from etl.delta.table import Table
 from etl.lake.lake_epochs import all_ledgers, drop_all, start_lake_epoch
-from etl.lake.ledger import find_ledger
 from etl.lake.ledger_entry import Drop, LedgerEntry
+from etl.lake.open_ledger import find_ledger
 from etl.lake.table_specs import DUPLICATES
 from etl.lake.work_units import kept_units
 from etl.parquet.data_file import DataFileWriter

@@ -6,7 +6,7 @@ from dataclasses import replace
 from etl import storage
 from etl.delta.deletion_vectors import FOLDER, path_of
 from etl.delta.table import Table
-from etl.lake.ledger import open_ledger
+from etl.lake.open_ledger import open_ledger
 from etl.parquet.data_file import DataFile
 from tests.helpers.paths import at, move
 

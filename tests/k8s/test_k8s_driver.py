@@ -167,7 +167,7 @@ def arguments(api: KubernetesApi) -> list[str]:
 def test_the_driver_receives_every_option(api: KubernetesApi) -> None:
     given = [
         *("--workers=7", "--time-limit=90.0", "--limit=5", "--rebuild", "--replace-changed"),
-        *("--drop-missing", "--no-python", "--log-format=json"),
+        *("--drop-missing", "--apply-change", "--no-python", "--log-format=json"),
     ]
     result = etl(
         *("submit", "demo", "--cluster", "k8s:cluster.yaml", "--lake", "s3://bucket/lake"),

@@ -33,8 +33,8 @@ from etl.job.tasks import TokenizeUnit
 from etl.lake.dedup_decisions import DedupDecisions
 from etl.lake.input_log import int63
 from etl.lake.jobs import JobIdentity, hold_job
-from etl.lake.ledger import open_ledger
 from etl.lake.lineage_record import Change
+from etl.lake.open_ledger import open_ledger
 from etl.lake.row_difference import find_difference
 from etl.lake.table_versions import history
 from etl.lake.work_units import kept_units

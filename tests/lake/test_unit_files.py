@@ -25,7 +25,7 @@ from etl.delta.table import Table
 from etl.exports.documents import export_documents
 from etl.job.plan import make_plan
 from etl.job.run import run
-from etl.lake.ledger import open_ledger
+from etl.lake.open_ledger import open_ledger
 from etl.lake.unit_files import unit_files, unit_keys
 from etl.lake.work_units import kept_units
 from etl.maintenance.optimize import optimize

@@ -18,7 +18,7 @@ from etl.job.run import run
 from etl.lake import releases
 from etl.lake.foreign_changes import live_files
 from etl.lake.jobs import JobIdentity, hold_job
-from etl.lake.ledger import open_ledger
+from etl.lake.open_ledger import open_ledger
 from etl.maintenance.optimize import optimize
 from etl.maintenance.repair import repair
 from etl.maintenance.undo_units import Undo

@@ -24,7 +24,8 @@ _FIXED: Final = frozenset(schemas.judged([]).names) - {*_UNKEPT}
 _LANGUAGE: Final = frozenset({"lang", "lang_score"})
 KEPT: Final = 1 << 30
 """The position of kept rows, after the positions of all stages."""
-_UNREADABLE: Final = 0  # the position of rows that could not be read
+UNREADABLE: Final = 0
+"""The position of rows that could not be read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,11 +116,11 @@ def rejecting_stage(frame: pl.DataFrame, made_by: Sequence[StoredFilter]) -> pl.
     is_unreadable = pl.col("reason").is_not_null() & ~rejected_by.is_in(kinds)
     state = frame.select(
         "reason",
-        position=pl.when(is_unreadable).then(pl.lit(_UNREADABLE, pl.Int32)),
+        position=pl.when(is_unreadable).then(pl.lit(UNREADABLE, pl.Int32)),
         replayed=pl.when(is_unreadable).then("reason"),
     )
     for judge in made_by:
-        verdict = _in_full(frame["reason"], _rule_verdict(frame, judge), judge, made_by)
+        verdict = _in_full(frame["reason"], rule_verdict(frame, judge), judge, made_by)
         is_rejected = state["position"].is_null() & verdict.is_not_null()
         state = state.with_columns(
             position=pl.when(is_rejected)
@@ -141,7 +142,7 @@ def rejudge(
     ``position`` is the result of ``rejecting_stage``.
     """
     state = frame.select(
-        then=pl.when(position == _UNREADABLE).then("reason"),
+        then=pl.when(position == UNREADABLE).then("reason"),
         unknown=pl.lit(None, pl.Int32),
     )
     for judge in recipe:
@@ -177,12 +178,12 @@ def _new_verdict(
     if judge.is_opaque:  # only the stored verdicts are known: those on the rows that reached it
         stored = frame.select(verdict=pl.when(was_rejected_here).then("reason"))
         return stored["verdict"], position < judge.position
-    by_rules = _rule_verdict(frame, judge)
+    by_rules = rule_verdict(frame, judge)
     in_full = _in_full(frame["reason"], by_rules, judge, recipe)
     return in_full.zip_with(was_rejected_here, by_rules), _has_no_signals(frame, position, judge)
 
 
-def _rule_verdict(frame: pl.DataFrame, judge: StoredFilter) -> pl.Series:
+def rule_verdict(frame: pl.DataFrame, judge: StoredFilter) -> pl.Series:
     """Return the label of the first rule that rejects each row, whether or not it reached the stage.
 
     Null for rows that no rule rejects, and for stages without rules over columns.

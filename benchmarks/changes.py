@@ -1,0 +1,107 @@
+"""The CPU time of changes of a recipe, compared with that of the first run and of a rebuild.
+
+    TOKENLAKE_DATA=... python benchmarks/changes.py [--repeat N] [--only NAME]
+
+The lake is made from the Parquet files in `$TOKENLAKE_DATA/bench` by filters and a tokenizer, without
+deduplication. Each change starts from a copy of it. Changes of one document in a hundred draw them by their
+number of characters, so that they are in all row groups. The times are CPU seconds of all processes of a
+command, medians; they include the start of Python, which is most of a run that has nothing to do.
+"""
+
+import argparse
+import ctypes
+import json
+import os
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from token_data import data_folder, tokenizer
+
+_SET_CHILD_SUBREAPER = 36  # prctl(2)
+_CODE = "from etl.cli import main; main()"
+
+
+def stages(
+    *, min_words: int = 50, drawn: str = "num_chars % 200 != 7", more: bool = False
+) -> list[Any]:
+    """Return the stages of a recipe, of which a change varies some."""
+    quality = {"min_words": min_words, "min_stop_words": None, "min_alpha_word_ratio": 0.5}
+    added = [{"where": {"keep": "mean_word_length < 7.5"}}] if more else []
+    return [{"gopher_quality": quality}, "gopher_repetition", {"where": {"keep": drawn}}, *added]
+
+
+CHANGES: dict[str, list[Any]] = {
+    "0.5 % leave": stages(drawn="num_chars % 200 NOT IN (7, 8)"),
+    "0.5 % leave, 0.5 % come": stages(drawn="num_chars % 200 != 8"),
+    "min_words 50 -> 51": stages(min_words=51),
+    "min_words 50 -> 45": stages(min_words=45),
+    "a filter of stored signals": stages(more=True),
+}
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--only", choices=CHANGES)
+    arguments = parser.parse_args()
+    # Processes that outlive their parents become children of this one, so that their time is counted.
+    ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    with tempfile.TemporaryDirectory() as folder:
+        for row in _rows(Path(folder), arguments.repeat, arguments.only):
+            print(row, flush=True)
+
+
+def _rows(folder: Path, repeat: int, only: str | None) -> Iterator[str]:
+    first = [_run(folder, stages(), f"first{n}") for n in range(repeat)]
+    median = statistics.median(cpu for cpu, _ in first)
+    yield f"{'':<28}{'CPU s':>8}{'% of first':>12}{'wall s':>8}"
+    yield _row("first run", first, median)
+    yield _row("nothing to do", [_run(folder, stages(), "first0") for _ in range(repeat)], median)
+    for name, changed in CHANGES.items():
+        if only not in (None, name):
+            continue
+        times = []
+        for _ in range(repeat):
+            shutil.rmtree(folder / "changed", ignore_errors=True)
+            shutil.copytree(folder / "first0", folder / "changed")
+            times.append(_run(folder, changed, "changed", "--apply-change"))
+        yield _row(name, times, median)
+
+
+def _row(name: str, times: list[tuple[float, float]], first: float) -> str:
+    cpu, wall = (statistics.median(column) for column in zip(*times, strict=True))
+    return f"{name:<28}{cpu:>8.2f}{cpu / first:>12.1%}{wall:>8.2f}"
+
+
+def _run(folder: Path, changed: list[Any], lake: str, *options: str) -> tuple[float, float]:
+    """Return the CPU seconds of a run with all its processes, and its wall seconds."""
+    recipe = folder / "recipe.yaml"  # JSON is YAML
+    source = {"path": str(data_folder() / "bench" / "*.parquet")}
+    last = {"tokenize": str(tokenizer(data_folder()))}
+    recipe.write_text(
+        json.dumps({"name": "changes", "source": source, "stages": [*changed, last]}), "utf-8"
+    )
+    command = ["run", str(recipe), "--lake", str(folder / lake), "--workers", "2", *options]
+    before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    subprocess.run([sys.executable, "-c", _CODE, *command], check=True, capture_output=True)
+    wall = time.perf_counter() - begun
+    with suppress(ChildProcessError):
+        while True:
+            os.wait()
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return cpu, wall
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,264 @@
+"""Change the recipe of a lake, so that its tables are what the new recipe would have made of the same input.
+
+1. ``documents`` is compared with the new recipe, without text: ``find_lake_change``. What cannot be changed
+   exactly is refused with its reason.
+2. Records whose verdict or signals no column tells are read, and judged by the whole new recipe.
+3. The data files of ``documents`` that change are replaced in one commit.
+4. The other tables follow, each in another commit: ``etl.change.follow``. After a kill between them, the
+   next run follows first.
+"""
+
+import random
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from etl import schemas, storage
+from etl.change.changed_units import (
+    RowReader,
+    UnitChange,
+    files_by_unit,
+    find_change,
+    new_rows,
+    write_rows,
+)
+from etl.change.follow import Follower, OriginOf
+from etl.change.input_rows import InputUnit, find_inputs
+from etl.change.judge import Judge
+from etl.change.recipe_columns import RecipeColumns
+from etl.change.refusals import find_refusals, recorded_recipe
+from etl.errors import ConflictError, MismatchError
+from etl.lake.commit_info import find_record
+from etl.lake.drop_units import sharing_units
+from etl.lake.jobs import Job
+from etl.lake.lake_epochs import all_ledgers
+from etl.lake.ledger import Ledger
+from etl.lake.ledger_entry import LedgerEntry
+from etl.lake.lineage_record import Change
+from etl.lake.table_specs import DOCUMENTS
+from etl.plural import many
+from etl.recipe.recipe import Recipe
+
+_MAX_ATTEMPTS: Final = 20  # each failure means that another run's commit succeeded
+_PAUSE_SECONDS: Final = 1.0
+_THREADS: Final = 2  # chosen here: a unit's rows and texts are in memory for each
+
+
+@dataclass(frozen=True, kw_only=True)
+class LakeChange:
+    """What a new recipe changes in a lake, or why it cannot be changed.
+
+    ``units`` has what changes by the key of the unit of work; ``is_wide``: all units are written again, since
+    the columns of ``documents`` change.
+    """
+
+    recipe: Recipe
+    ledgers: Mapping[str, Ledger]
+    refusals: Sequence[str]
+    judge: Judge | None = None
+    units: Mapping[str, UnitChange]
+    files: Mapping[str, Sequence[Mapping[str, Any]]]  # of ``documents``, by unit
+    text_files: Mapping[str, Sequence[Mapping[str, Any]]]
+    inputs: Mapping[str, InputUnit]
+    is_wide: bool
+
+    @property
+    def num_rows(self) -> int:
+        """The number of documents in the lake."""
+        return sum(file["rows"] for files in self.files.values() for file in files)
+
+    @property
+    def num_bytes(self) -> int:
+        """The bytes of input that are read again, of the files that are there."""
+        read = (unit for unit, each in self.units.items() if each.by_input or each.come)
+        return sum(self.inputs[unit].split.bytes for unit in read if unit in self.inputs)
+
+
+def find_lake_change(recipe: Recipe) -> LakeChange | None:
+    """Return what a recipe changes in its lake; None if the lake has no documents, or this recipe made them.
+
+    Reads the columns of ``documents`` that verdicts depend on, and lists the source. Raises TableError if a
+    file is damaged, SourceError if the source cannot be listed.
+    """
+    ledgers = open_all_ledgers(recipe)
+    documents = ledgers.get("documents")
+    if documents is None or documents.table is None or not documents.is_other_recipe:
+        return None
+    if not documents.has_rows() or (record := find_record(documents.table)) is None:
+        return None
+    found = partial(LakeChange, recipe=recipe, ledgers=ledgers)
+    nothing = partial(found, units={}, files={}, text_files={}, inputs={}, is_wide=False)
+    if refusals := find_refusals(record, recipe, ledgers):
+        return nothing(refusals=refusals)
+    old = recorded_recipe(record, documents.url)
+    judge = Judge(
+        old.stages,
+        recipe.stages,
+        RecipeColumns.of(old.stages, record.canonical["stages"]),
+        RecipeColumns.of(recipe.stages, recipe.canonical()["stages"]),
+    )
+    table, texts = documents.table, ledgers["texts"]
+    files = files_by_unit(table)
+    text_files = {} if texts.table is None else files_by_unit(texts.table)
+
+    def change_of(unit: str) -> UnitChange:
+        # With a transform, stored texts are not those that the stages begin with. Without the last
+        # change, some kept documents have none.
+        is_followed = texts.change == documents.change and texts.is_done(texts.key(unit))
+        has_texts = is_followed and not judge.old.transforms
+        return find_change(judge, table, files[unit], has_texts=has_texts)
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        changes = dict(zip(files, pool.map(change_of, files), strict=True))
+    changes = {unit: change for unit, change in changes.items() if not change.is_empty}
+    firsts = {
+        unit: min(file["min.row"] for file in files[unit])
+        for unit, change in changes.items()
+        if change.by_input or change.come
+    }
+    inputs = find_inputs(recipe, documents, texts, firsts) if firsts else {}
+    gone = [unit for unit in firsts if unit not in inputs]
+    names = sorted({str(files[unit][0]["min.source"]) for unit in gone})
+    refusals = [_gone(names)] if names else []
+    return found(
+        refusals=refusals,
+        judge=judge,
+        units=changes,
+        files=files,
+        text_files=text_files,
+        inputs=inputs,
+        is_wide=not table.schema.equals(DOCUMENTS.schema(recipe)),
+    )
+
+
+def _gone(names: Sequence[str]) -> str:
+    count = many(len(names), "input file")
+    return f"{count} with records to read again changed or not listed any more, first {names[0]}"
+
+
+def open_all_ledgers(recipe: Recipe) -> dict[str, Ledger]:
+    """Open the ledgers of all tables of a recipe's lake, those that it fills with its fingerprints."""
+    lake = storage.normalize(str(recipe.lake))
+    opened = [
+        Ledger(recipe.table_url(step), fingerprint=recipe.fingerprint(step))
+        for step in reversed(recipe.steps)
+    ]
+    ledgers = all_ledgers(lake, opened)
+    return {name: ledger for name, ledger in ledgers.items() if ledger.table is not None}
+
+
+def is_followed(ledgers: Iterable[Ledger]) -> bool:
+    """Return whether all tables of a lake follow the last change of its recipe."""
+    return len({ledger.change for ledger in ledgers}) <= 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Changer:
+    """Changes the lake of a recipe: the recipe, the origins of its rows, and the job that commits.
+
+    ``advise`` returns what a user can do about a change that cannot be applied.
+    """
+
+    recipe: Recipe
+    origin: OriginOf
+    job: Job
+    advise: Callable[[LakeChange], str]
+
+    def apply(self) -> None:
+        """Replace what changes in ``documents``, and let the other tables follow.
+
+        Raises MismatchError with the reasons if the change cannot be applied exactly.
+        """
+        self._repeat(self._replace)
+        self.follow()
+
+    def follow(self) -> None:
+        """Let the tables follow the last change of the recipe, as far as they do not yet."""
+        self._repeat(self._follow)
+
+    def _replace(self) -> None:
+        change = find_lake_change(self.recipe)
+        if change is None:
+            return
+        documents = change.ledgers["documents"]
+        self._refuse_foreign_changes(change.ledgers)
+        if change.refusals:
+            raise MismatchError(
+                "the change of the recipe cannot be applied: " + "; ".join(change.refusals),
+                where=documents.url,
+                hint=self.advise(change),
+            )
+        assert documents.table is not None
+        assert change.judge is not None
+        units = _touched(change)
+        reader = RowReader(
+            recipe=self.recipe,
+            documents=documents.table,
+            texts=change.ledgers["texts"].table,
+            text_files=change.text_files,
+            inputs=change.inputs,
+        )
+
+        def write(unit: str) -> list[Any]:
+            files, which = change.files[unit], change.units.get(unit, _NOTHING)
+            assert change.judge is not None
+            rows = new_rows(change.judge, reader, unit, files, which)
+            return write_rows(documents.url, self.recipe, unit, rows)
+
+        with ThreadPoolExecutor(_THREADS) as pool:
+            added = [file for files in pool.map(write, sorted(units)) for file in files]
+        removed = {file["path"] for unit in units for file in change.files[unit]}
+        wide = (DOCUMENTS.schema(self.recipe), DOCUMENTS.layout) if change.is_wide else None
+        documents.replace(
+            () if change.is_wide else removed,
+            added,
+            self._describe,
+            lake_epoch=1 + max(ledger.lake_epoch for ledger in change.ledgers.values()),
+            overwrite=wide,
+        )
+
+    def _describe(self, entries: Sequence[LedgerEntry], generation: int) -> schemas.Lineage:
+        count = sum(len(entry.data_files) for entry in entries)
+        change = Change(action="change", generation=generation, num_data_files=count)
+        return self.job.record(self.origin("documents"), change)
+
+    def _follow(self) -> None:
+        while not is_followed((ledgers := open_all_ledgers(self.recipe)).values()):
+            self._refuse_foreign_changes(ledgers)
+            Follower(recipe=self.recipe, ledgers=ledgers, origin=self.origin, job=self.job).follow()
+
+    def _refuse_foreign_changes(self, ledgers: Mapping[str, Ledger]) -> None:
+        """Raise MismatchError if another program has changed data, which a change would hide."""
+        for ledger in (ledgers[step] for step in self.recipe.steps if step in ledgers):
+            if (changes := ledger.foreign_changes()) is not None:
+                raise changes.error(ledger.url)
+
+    def _repeat(self, attempt: Callable[[], None]) -> None:
+        """Make attempts until none conflicts with a commit of another job."""
+        for _ in range(_MAX_ATTEMPTS):
+            try:
+                return attempt()
+            except ConflictError:
+                time.sleep(_PAUSE_SECONDS * random.random())  # noqa: S311 - so that one of two comes first
+        raise ConflictError(
+            f"{_MAX_ATTEMPTS} attempts to change the recipe conflicted with commits of other runs",
+            where=str(self.recipe.lake),
+            hint="run again when the other runs have ended",
+        )
+
+
+_NOTHING: Final = UnitChange(leave=0, come=0, others=0, by_text=frozenset(), by_input=frozenset())
+
+
+def _touched(change: LakeChange) -> Collection[str]:
+    """Return the units to write again: those that change, and all that share a data file with one of them."""
+    if change.is_wide:
+        return change.files.keys()
+    held: dict[str, list[str]] = {}
+    for unit, files in change.files.items():
+        for file in files:
+            held.setdefault(file["path"], []).append(unit)
+    return sharing_units(held.values(), change.units)

@@ -1,0 +1,219 @@
+"""Bring the tables after ``documents`` to what it says, after a change of the recipe.
+
+Each table gets, by strikes and new data files, the rows of the documents that are kept now. What to do is
+found by comparing the tables, so that after a kill between two commits the next run does the rest.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from etl import schemas
+from etl.change.changed_units import RowReader, files_by_unit, read_rows
+from etl.change.input_rows import find_inputs
+from etl.change.refusals import changes_tokens
+from etl.delta.live_rows import read_live_rows
+from etl.delta.table import Table
+from etl.errors import MismatchError
+from etl.lake.commit_info import find_record
+from etl.lake.jobs import Job
+from etl.lake.lake_epochs import drop_all
+from etl.lake.ledger import Describe, Ledger
+from etl.lake.ledger_entry import Drop, LedgerEntry
+from etl.lake.lineage_record import Change, Origin
+from etl.lake.row_difference import RowDifference, find_difference
+from etl.lake.table_specs import ARCHIVED_TOKENS, SPECS, TOKENS
+from etl.lake.token_writer import TokenWriter
+from etl.lake.unit_files import unit_files
+from etl.parquet.data_file import DataFile, DataFileWriter
+from etl.recipe.recipe import Recipe
+from etl.schemas import TableName
+from etl.stages.stage_clock import StageClock
+
+OriginOf = Callable[[TableName], Origin]
+
+_Addresses = dict[str, set[int]]
+"""Row numbers by unit."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Follower:
+    """Follows a change: the recipe, its ledgers by table, and the job that commits."""
+
+    recipe: Recipe
+    ledgers: Mapping[str, Ledger]  # of all tables of the lake, just opened
+    origin: OriginOf
+    job: Job
+
+    @property
+    def _documents(self) -> Ledger:
+        return self.ledgers["documents"]
+
+    def follow(self) -> None:
+        """Bring all tables to what ``documents`` says; raise ConflictError if another commit comes between.
+
+        Raises SourceError if a text to add cannot be read from the input.
+        """
+        # A table is opened again once those before it have followed: its rows are made from theirs.
+        for name, ledger in self.ledgers.items():
+            if name == "documents" or ledger.change == self._documents.change:
+                continue
+            if name == "texts":
+                self._follow_texts(ledger)
+            elif name == "tokens":
+                self._follow_tokens(ledger)
+            else:
+                drop = drop_all(ledger) if SPECS[name].is_index else Drop()
+                drop = replace(drop, change=self._documents.change)
+                ledger.drop(drop, self._describe(name), lake_epoch=self._documents.lake_epoch)
+
+    def _follow_texts(self, ledger: Ledger) -> None:
+        kept = self._kept(ledger)
+        table = ledger.table
+        assert table is not None
+        wanted = kept.select("source", "row", "content_hash").to_arrow()
+        wanted = wanted.cast(pa.schema([table.schema.field(n) for n in wanted.column_names]))
+        difference = find_difference(table, wanted, self._sources())
+        missing = _by_unit(kept, difference)
+        self._commit(ledger, difference, self._write_texts(ledger, missing))
+
+    def _follow_tokens(self, ledger: Ledger) -> None:
+        kept = self._kept(ledger)
+        table, texts = ledger.table, self.ledgers["texts"].table
+        assert table is not None
+        assert texts is not None
+        if (record := find_record(table)) is not None and changes_tokens(record, self.recipe):
+            raise MismatchError(
+                "the tokens do not follow the last change of the recipe yet, and another tokenizer made them",
+                where=table.url,
+                hint="run the recipe with the earlier `tokenize` first, or pass --rebuild",
+            )
+        wanted = kept.select("source", "row").to_arrow()
+        wanted = wanted.cast(pa.schema([table.schema.field(n) for n in wanted.column_names]))
+        difference = find_difference(table, wanted, self._sources())
+        missing = _by_unit(kept, difference)
+        self._commit(ledger, difference, self._write_tokens(ledger, texts, missing))
+
+    def _sources(self) -> set[str]:
+        """Return the input files of all documents."""
+        assert self._documents.table is not None
+        return {file["min.source"] for file in unit_files(self._documents.table) if file["rows"]}
+
+    def _kept(self, ledger: Ledger) -> pl.DataFrame:
+        """Return the kept documents of the units that a table has done, with the key of their unit."""
+        documents = self._documents.table
+        assert documents is not None
+        is_texts = ledger is self.ledgers["texts"]
+        parts = [_NONE]
+        for unit, files in files_by_unit(documents).items():
+            kept = [file for file in files if file["partition.verdict"] == "kept" and file["rows"]]
+            if kept and ledger.is_done(ledger.key(unit)):
+                columns = ["source", "row", *(["content_hash"] if is_texts else [])]
+                rows = pl.DataFrame(read_rows(documents, kept, columns)).drop("verdict")
+                parts.append(rows.with_columns(unit=pl.lit(unit)))
+        return pl.concat(parts, how="diagonal")
+
+    def _write_texts(self, ledger: Ledger, missing: _Addresses) -> list[LedgerEntry]:
+        """Read documents from the input, and write their texts; return the entries of their units."""
+        if not missing:
+            return []
+        documents, texts = self._documents, ledger
+        assert documents.table is not None
+        files = {u: each for u, each in files_by_unit(documents.table).items() if u in missing}
+        firsts = {unit: min(file["min.row"] for file in each) for unit, each in files.items()}
+        inputs = find_inputs(self.recipe, documents, texts, firsts)
+        if gone := [unit for unit in missing if unit not in inputs]:
+            source = files[gone[0]][0]["min.source"]
+            raise MismatchError(
+                "the file has changed or is not listed any more, but documents from it must be read again",
+                where=source,
+                hint="restore the file and run again, or pass --rebuild",
+            )
+        reader = RowReader(
+            recipe=self.recipe, documents=documents.table, texts=None, text_files={}, inputs=inputs
+        )
+        entries = []
+        spec = SPECS["texts"]
+        for unit, rows in sorted(missing.items()):
+            judged = reader.judged(unit, files[unit], by_text=(), by_input=rows)
+            kept = judged.filter(pc.equal(judged["verdict"], "kept"))
+            assert kept.num_rows == len(rows), "a kept document is rejected when it is read again"
+            writer = DataFileWriter(
+                ledger.url, spec.schema(self.recipe), spec.layout, name=unit, partition=_KEPT
+            )
+            writer.append(kept)
+            entries.append(_entry(ledger, unit, writer.close()))
+        return entries
+
+    def _write_tokens(self, ledger: Ledger, texts: Table, missing: _Addresses) -> list[LedgerEntry]:
+        """Tokenize documents from their stored texts; return the entries of their units."""
+        entries = []
+        text_files = files_by_unit(texts) if missing else {}
+        stage = self.recipe.tokenize_stage
+        layout = ARCHIVED_TOKENS if stage is not None and stage.archive else TOKENS.layout
+        for unit, rows in sorted(missing.items()):
+            writer = DataFileWriter(ledger.url, schemas.TOKENS, layout, name=ledger.key(unit))
+            tokens = TokenWriter(self.recipe, writer.append, StageClock())
+            wanted, found = pa.array(sorted(rows), pa.int64()), 0
+            for file in text_files[unit]:
+                stored = read_live_rows(texts.url, file, ["id", "source", "row", "text"])
+                chosen = stored.filter(pc.is_in(stored["row"], wanted))
+                found += chosen.num_rows
+                tokens.append(chosen)
+            assert found == len(rows), "a kept document has no text"
+            entries.append(_entry(ledger, unit, writer.close()))
+        return entries
+
+    def _commit(
+        self, ledger: Ledger, difference: RowDifference, add: Sequence[LedgerEntry]
+    ) -> None:
+        name = ledger.url.rpartition("/")[2]
+        describe = self._describe(name)
+        ledger.strike(difference.struck, describe, add=add, follows=self._documents)
+
+    def _describe(self, name: str) -> Describe:
+        """Return a function that describes the commit of a table that follows."""
+        spec, ledger = SPECS[name], self.ledgers[name]
+        tables = [self.ledgers[n].table for n in spec.made_from if n in self.ledgers]
+        read = [
+            schemas.InputTable(name=t.url.rpartition("/")[2], url=t.url, version=t.version)
+            for t in tables
+            if t is not None
+        ]
+
+        def describe(entries: Sequence[LedgerEntry], generation: int) -> schemas.Lineage | None:
+            count = sum(len(entry.data_files) for entry in entries)
+            change = Change(
+                action="strike", generation=generation, input_tables=read, num_data_files=count
+            )
+            if name in self.recipe.steps:
+                return self.job.record(self.origin(spec.name), change)
+            assert ledger.table is not None
+            return self.job.record_on(ledger.table, change)
+
+        return describe
+
+
+_KEPT = {"verdict": "kept"}
+_NONE = pl.DataFrame(
+    schema={"source": pl.String, "row": pl.Int64, "content_hash": pl.Binary, "unit": pl.String}
+)
+
+
+def _entry(ledger: Ledger, unit: str, files: Sequence[DataFile]) -> LedgerEntry:
+    """Return the entry of a unit that is done already, and keeps its arrival."""
+    key = ledger.key(unit)
+    return LedgerEntry(key, files, arrival=ledger.arrival_of(key))
+
+
+def _by_unit(kept: pl.DataFrame, difference: RowDifference) -> _Addresses:
+    """Return the documents that a table lacks by unit."""
+    missing: _Addresses = defaultdict(set)
+    lacking = pl.DataFrame(difference.missing.select(["source", "row"]))
+    for unit, row in kept.join(lacking, on=["source", "row"]).select("unit", "row").iter_rows():
+        missing[unit].add(row)
+    return missing

@@ -1,0 +1,98 @@
+"""Plan a change of the recipe: what it does to the documents of the lake, and what it costs beside a rebuild.
+
+Core-seconds of a change = seconds per document x documents + seconds of reading input again + the share of
+documents that are judged from their text x the core-seconds of making the tables again. The last figure
+comes from the formula of ``etl.job.cost_estimate``, and so does the uncertainty: a factor of 2.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from etl.change.apply_change import LakeChange, find_lake_change
+from etl.job.cost_estimate import MEGABYTES_PER_SECOND, estimate_cost
+from etl.job.plan import Drops, make_plan
+from etl.lake.stage_costs import READ
+from etl.plural import many
+from etl.recipe.recipe import Recipe
+
+_SECONDS_PER_ROW: Final = 4e-5
+"""Of a document in all tables, whether it changes or not: ``benchmarks/RESULTS.md``, Changes of a recipe."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangePlan:
+    """What a change of the recipe does to a lake, or why it cannot be applied, and what it costs.
+
+    Costs do not include the start of the program. With ``refusals``, the cost of the change means nothing.
+    """
+
+    lake: str
+    refusals: tuple[str, ...]
+    leave: int  # documents that are kept, and will be rejected
+    come: int  # the reverse
+    others: int  # documents that will have another reason, or other values
+    stored_texts: int  # to judge again: documents that are not counted above, but may change
+    records: int  # of the input to read and judge again
+    input_bytes: int  # that are read for these
+    core_seconds: float
+    rebuild_core_seconds: float
+
+    def lines(self) -> Iterator[str]:
+        """Yield the plan as lines with labels."""
+        yield from (f"refused     {reason}" for reason in self.refusals)
+        if not self.refusals:
+            counts = f"{self.leave:,} leave, {self.come:,} come, {self.others:,} change otherwise"
+            yield f"documents   {counts}"
+            if self.stored_texts:
+                yield f"texts       {many(self.stored_texts, 'stored text')} to judge again"
+            read = (
+                f"{many(self.records, 'record')} to read again, in {self.input_bytes / 1e6:,.1f} MB"
+            )
+            yield f"input       {read if self.records else 'none is read'}"
+            yield f"cost        about {self.core_seconds:,.2f} core-seconds"
+        yield f"--rebuild   about {self.rebuild_core_seconds:,.1f} core-seconds"
+
+    def advice(self) -> str:
+        """Return what the change does and costs, and what a user can do, as a hint of an error."""
+        rebuild = f"about {self.rebuild_core_seconds:,.1f} core-seconds"
+        way = f"use another --lake, or pass --rebuild ({rebuild}; older versions stay readable)"
+        if self.refusals:
+            return way
+        shown = "; ".join(" ".join(line.split()) for line in [*self.lines()][:-1])
+        return f"pass --apply-change ({shown}), or {way}"
+
+
+def plan_change(recipe: Recipe) -> ChangePlan | None:
+    """Return what a recipe changes in its lake; None if it made the lake, or the lake has no documents.
+
+    Reads the columns of ``documents`` that verdicts depend on, and lists the source. Raises TableError if a
+    file is damaged, SourceError if the source cannot be listed.
+    """
+    change = find_lake_change(recipe)
+    return None if change is None else price_change(change)
+
+
+def price_change(change: LakeChange) -> ChangePlan:
+    """Return the plan of a change; lists the source, and raises SourceError if that is not possible."""
+    plan, units = make_plan(change.recipe, Drops(rebuild=True)), change.units.values()
+    rebuild = estimate_cost(plan)
+    come, stored_texts = sum(each.come for each in units), sum(len(each.by_text) for each in units)
+    records = come + sum(len(each.by_input) for each in units)
+    expansion = rebuild.text_bytes / max(plan.num_bytes, 1)
+    reading = change.num_bytes * expansion / MEGABYTES_PER_SECOND[READ] / 1e6
+    share = (stored_texts + records) / max(change.num_rows, 1)
+    return ChangePlan(
+        lake=str(change.recipe.lake),
+        refusals=tuple(change.refusals),
+        leave=sum(each.leave for each in units),
+        come=come,
+        others=sum(each.others for each in units),
+        stored_texts=stored_texts,
+        records=records,
+        input_bytes=change.num_bytes,
+        core_seconds=round(
+            change.num_rows * _SECONDS_PER_ROW + reading + share * rebuild.usage.core_seconds, 2
+        ),
+        rebuild_core_seconds=rebuild.usage.core_seconds,
+    )

@@ -1,0 +1,379 @@
+"""A lake whose recipe was changed equals a lake that has run the new recipe on the same input."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distributed import Client
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from upath import UPath
+
+from etl.audit.trace import trace
+from etl.audit.verify.verify import verify
+from etl.delta import table as delta_table
+from etl.delta.table import Table
+from etl.errors import MismatchError
+from etl.job.change_plan import plan_change
+from etl.job.run import run
+from etl.job.shuffle import shuffle
+from etl.lake.ledger import Ledger
+from etl.lake.table_digest import table_digest
+from etl.maintenance.optimize import optimize
+from etl.maintenance.repair import repair
+from etl.maintenance.vacuum import MIN_RETAIN, vacuum
+from etl.recipe.recipe import Recipe
+from tests.helpers.corpus import records, write_corpus, write_jsonl
+from tests.helpers.damage import delete, live, paths
+from tests.helpers.lake_rows import rows
+from tests.helpers.paths import NewPlace
+from tests.helpers.strikes import strike_by_other
+
+Stages = Sequence[Any]
+MakeRecipe = Callable[..., Recipe]
+
+TABLES = ("documents", "texts", "tokens")
+STAGES: tuple[Any, ...] = (
+    {"gopher_quality": {"min_words": 87}},
+    {"gopher_quality": {"min_words": 60}},
+    "gopher_repetition",
+    {"language": ["en"]},
+    {"where": {"keep": "url NOT LIKE '%7'"}},
+    {"where": {"keep": "num_words > 86 OR lang = 'de'"}},
+    {"where": {"keep": "text LIKE '%river%'"}},
+    {"sample": {"fraction": 0.7}},
+    {"sample": {"fraction": 0.5}},
+)
+TRANSFORMS: tuple[Stages, ...] = ((), (), ("unicode",), ({"c4": {"min_sentences": 1}},))
+CARE = ("", "", "optimize", "shuffle", "add a file", "lose a file", "strike elsewhere", "vacuum")
+
+
+@dataclass(frozen=True)
+class Step:
+    """A change of the recipe, and what comes before it."""
+
+    stages: Stages
+    position: int  # of the transforms among the stages
+    care: str
+    table: str  # that the care concerns
+    kill: int  # the commits that the first attempt makes
+    is_finished: bool
+
+
+STEPS = st.builds(
+    Step,
+    stages=st.lists(st.sampled_from(STAGES), max_size=3, unique_by=lambda each: str(each)[:10]),
+    position=st.integers(0, 3),
+    care=st.sampled_from(CARE),
+    table=st.sampled_from(TABLES),
+    kill=st.integers(0, 4),
+    is_finished=st.booleans(),
+)
+
+
+class KilledError(Exception):
+    """What kills a run at a commit."""
+
+
+@contextmanager
+def killed_at(commit: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let commits fail from a number on, as if the process had been killed before them."""
+    write, count = delta_table.write_commit, 0
+
+    def write_some(*args: Any, **options: Any) -> Any:
+        nonlocal count
+        count += 1
+        if count > commit:
+            raise KilledError
+        return write(*args, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(delta_table, "write_commit", write_some)
+        yield
+
+
+def digests(lake: UPath) -> dict[str, int]:
+    return {name: table_digest(Table.open(f"{lake}/{name}")) for name in TABLES}
+
+
+def maker(place: UPath, tokenizer: Path) -> MakeRecipe:
+    """Return a function that makes a recipe over the corpus in a folder, for a lake."""
+    columns = {"text": "body", "id": "doc_id", "url": "link"}
+    source = {"path": str(place / "corpus"), "columns": columns, "split_bytes": 16384}
+
+    def recipe(lake: UPath, stages: Stages, *, tokenize: Any = None, **others: Any) -> Recipe:
+        all_stages = [*stages, {"tokenize": {"tokenizer": str(tokenizer), **(tokenize or {})}}]
+        given = {"name": "test", "source": source, "lake": str(lake), "stages": all_stages}
+        return Recipe(**{**given, **others})
+
+    return recipe
+
+
+@pytest.fixture
+def make(new_place: NewPlace, tiny_tokenizer: Path) -> tuple[UPath, MakeRecipe]:
+    """Return a folder with a corpus, and a function that makes a recipe for a lake."""
+    place = new_place("change")
+    write_corpus(place / "corpus")
+    return place, maker(place, tiny_tokenizer)
+
+
+class Chain:
+    """A lake that goes through changes of its recipe, damage, and work on its files."""
+
+    def __init__(self, place: UPath, make: MakeRecipe, client: Client) -> None:
+        self._place, self._make, self._client = place, make, client
+        self._num_files = 0
+
+    def add_file(self) -> None:
+        """Add an input file of a few records."""
+        start, self._num_files = 1000 + 20 * self._num_files, self._num_files + 1
+        write_jsonl(self._place / "corpus" / f"new{start}.jsonl", records(start, start + 20))
+
+    def run(self, recipe: Recipe, **options: bool) -> None:
+        assert run(recipe, cluster=self._client, **options).ok
+
+    def take_care(self, recipe: Recipe, step: Step) -> None:
+        """Do what comes before a change; the lake was made by the recipe."""
+        lake = str(recipe.lake)
+        if step.care == "optimize":
+            optimize(lake)
+        elif step.care == "shuffle":
+            self.run(recipe)
+            shuffle(lake, cluster=self._client)
+        elif step.care == "add a file":
+            self.add_file()
+        elif step.care == "lose a file":
+            for path in paths(recipe, step.table)[:1]:
+                delete(path)
+            assert repair(lake, drop=True).left == []
+        elif step.care == "strike elsewhere":
+            for first in live(recipe, step.table)[:1]:
+                strike_by_other(recipe.table_url(step.table), {first: [0]})
+            assert repair(lake, drop=True).left == []
+        elif step.care == "vacuum":
+            vacuum(lake, retain=MIN_RETAIN, delete=True)
+
+    def change(
+        self, old: Recipe, new: Recipe, step: Step, monkeypatch: pytest.MonkeyPatch
+    ) -> Recipe:
+        """Change the recipe, with a kill; return the recipe that the lake then has."""
+        try:
+            with killed_at(step.kill, monkeypatch), suppress(KilledError):
+                self.run(new, apply_change=True)
+            if step.is_finished:
+                self.run(new, apply_change=True)
+        except MismatchError as error:
+            assert "changes the text" in str(error)  # noqa: PT017 - what else is refused is a failure
+            return old
+        ledger = Ledger(new.table_url("documents"), fingerprint=new.fingerprint("documents"))
+        return old if ledger.is_other_recipe else new
+
+
+@settings(
+    max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
+@given(
+    steps=st.lists(STEPS, min_size=2, max_size=4),
+    transforms=st.sampled_from(TRANSFORMS),
+    file_records=st.sampled_from([10, 100]),
+)
+def test_chains_of_changes(  # noqa: PLR0913, PLR0917 - fixtures, and what is drawn
+    client: Client,
+    new_place: NewPlace,
+    tiny_tokenizer: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    steps: list[Step],
+    transforms: Stages,
+    file_records: int,
+) -> None:
+    """Files of ten records are read in packs, whose rows share data files."""
+    place = new_place("chain")
+    for start in range(0, 200, file_records):
+        few = records(start, start + file_records)
+        write_jsonl(place / "corpus" / f"{start:03}.jsonl", few)
+    make = maker(place, tiny_tokenizer)
+
+    def recipe(lake: str, step: Step) -> Recipe:
+        stages = step.stages
+        return make(place / lake, [*stages[: step.position], *transforms, *stages[step.position :]])
+
+    chain = Chain(place, make, client)
+    last = recipe("lake", steps[0])
+    chain.run(last)
+    for step in steps[1:]:
+        chain.take_care(last, step)
+        last = chain.change(last, recipe("lake", step), step, monkeypatch)
+        assert [*verify(str(last.lake))] == []
+    chain.run(last)
+    assert [*verify(str(last.lake))] == []
+    fresh = last.model_copy(update={"lake": str(place / "fresh")})
+    chain.run(fresh)
+    assert digests(place / "lake") == digests(place / "fresh")
+
+
+def test_an_interrupted_change_is_followed_by_a_plain_run(
+    client: Client, make: tuple[UPath, MakeRecipe], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, recipe = make
+    run(recipe(place / "lake", [STAGES[0]]), cluster=client)
+    changed = recipe(place / "lake", [STAGES[1]])
+    for _ in ("before texts", "before tokens"):
+        with killed_at(1, monkeypatch), pytest.raises(KilledError):
+            run(changed, cluster=client, apply_change=True)
+    run(changed, cluster=client)
+    assert [*verify(str(changed.lake))] == []
+    run(recipe(place / "fresh", [STAGES[1]]), cluster=client)
+    assert digests(place / "lake") == digests(place / "fresh")
+
+
+def test_an_interrupted_change_is_not_followed_with_another_tokenizer(
+    client: Client, make: tuple[UPath, MakeRecipe], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, recipe = make
+    run(recipe(place / "lake", [STAGES[0]]), cluster=client)
+    changed = recipe(place / "lake", [STAGES[1]])
+    with killed_at(2, monkeypatch), pytest.raises(KilledError):
+        run(changed, cluster=client, apply_change=True)
+    other = recipe(place / "lake", [STAGES[1]], tokenize={"append_eos": False})
+    untokenized = changed.model_copy(update={"stages": changed.stages[:-1]})
+    for each in (other, untokenized):
+        with pytest.raises(MismatchError, match="another tokenizer made them"):
+            run(each, cluster=client, apply_change=True)
+    run(changed, cluster=client)
+    assert [*verify(str(changed.lake))] == []
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_changes_by_another_program_are_repaired_before_a_change(
+    client: Client, make: tuple[UPath, MakeRecipe], table: str
+) -> None:
+    place, recipe = make
+    old, changed = (recipe(place / "lake", [stage]) for stage in STAGES[1:3])
+    run(old, cluster=client)
+    strike_by_other(old.table_url(table), {live(old, table)[0]: [0]})
+    with pytest.raises(MismatchError, match="another program"):
+        run(changed, cluster=client, apply_change=True)
+    assert repair(str(old.lake), drop=True).left == []
+    run(changed, cluster=client, apply_change=True)
+    assert [*verify(str(old.lake))] == []
+
+
+def test_new_files_are_read_by_the_changed_recipe(
+    client: Client, make: tuple[UPath, MakeRecipe]
+) -> None:
+    place, recipe = make
+    run(recipe(place / "lake", [STAGES[1]]), cluster=client)
+    write_jsonl(place / "corpus" / "d.jsonl", records(300, 330))
+    run(recipe(place / "lake", [STAGES[0]]), cluster=client, apply_change=True)
+    run(recipe(place / "fresh", [STAGES[0]]), cluster=client)
+    assert digests(place / "lake") == digests(place / "fresh")
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"stages": ["dedup_exact"]}, "deduplication"),
+        ({"stages": ["unicode"]}, "a transform, or the language that it reads, changes the text"),
+        ({"seed": 7}, "`seed` changes random choices"),
+        ({"columns": {"text": "body", "id": "doc_id"}}, "`source` changes which records are read"),
+        ({"rejected": {"text": True}}, "`rejected` changes what is stored"),
+        ({"rejected": {"signals": False}}, "`rejected` changes what is stored"),
+        ({"tokenize": {"append_eos": False}}, "`tokenize` changes all tokens"),
+    ],
+    ids=str,
+)
+def test_what_is_not_exact_is_refused(
+    client: Client, make: tuple[UPath, MakeRecipe], changed: dict[str, Any], why: str
+) -> None:
+    """A refusal has the reason, and what to do instead; a plain run prints the same."""
+    place, recipe = make
+    run(recipe(place / "lake", []), cluster=client)
+    before = digests(place / "lake")
+    if "columns" in changed:
+        changed = {"source": {"path": str(place / "corpus"), **changed}}
+    stages = [STAGES[0], *changed.get("stages", [])]
+    changed = {name: value for name, value in changed.items() if name != "stages"}
+    other = recipe(place / "lake", stages, **changed)
+    for apply_change in (True, False):
+        with pytest.raises(MismatchError, match=why) as error:
+            run(other, cluster=client, apply_change=apply_change)
+        assert re.search(r"pass --rebuild \(about [\d.,]+ core-seconds", str(error.value))
+        assert "--apply-change" not in str(error.value)
+    assert digests(place / "lake") == before
+
+
+def test_an_edited_file_is_refused_if_it_must_be_read(
+    client: Client, make: tuple[UPath, MakeRecipe]
+) -> None:
+    place, recipe = make
+    run(recipe(place / "lake", [STAGES[0]]), cluster=client)
+    write_jsonl(place / "corpus" / "c.jsonl", records(180, 299))
+    with pytest.raises(MismatchError, match=r"1 input file .* changed .* first file:.*c\.jsonl"):
+        run(recipe(place / "lake", [STAGES[1]]), cluster=client, apply_change=True)
+
+
+def test_a_missing_file_is_refused_only_if_it_must_be_read(
+    client: Client, make: tuple[UPath, MakeRecipe]
+) -> None:
+    place, recipe = make
+    run(recipe(place / "lake", [STAGES[0]]), cluster=client)
+    (place / "corpus" / "c.jsonl").unlink()
+    with pytest.raises(MismatchError, match="1 input file"):
+        run(recipe(place / "lake", [STAGES[1]]), cluster=client, apply_change=True)
+    stricter = recipe(place / "lake", [{"gopher_quality": {"min_words": 90}}])
+    run(stricter, cluster=client, apply_change=True)
+    assert [*verify(str(stricter.lake))] == []
+
+
+def test_a_changed_recipe_is_refused_with_what_it_would_change(
+    client: Client, make: tuple[UPath, MakeRecipe]
+) -> None:
+    """The numbers are those of the change that then follows."""
+    place, recipe = make
+    lake = place / "lake"
+    run(recipe(lake, [STAGES[0]]), cluster=client)
+    looser = recipe(lake, [{"gopher_quality": {"min_words": 60}}])
+    with pytest.raises(MismatchError, match="different recipe") as error:
+        run(looser, cluster=client)
+    shown = str(error.value)
+    assert "min_words: 87 -> 60" in shown
+    assert "pass --apply-change (documents" in shown
+    plan = plan_change(looser)
+    assert plan is not None
+    assert (plan.refusals, plan.others, plan.stored_texts) == ((), 0, 0)
+    assert (plan.records, plan.input_bytes > 0) == (plan.come, True)
+    assert 0 < plan.core_seconds < plan.rebuild_core_seconds
+    assert all(" ".join(line.split()) in shown for line in [*plan.lines()][:-1])
+    assert "was created by a different recipe" in shown
+    before = {row["id"] for row in rows(str(lake), "texts")}
+    run(looser, cluster=client, apply_change=True)
+    after = {row["id"] for row in rows(str(lake), "texts")}
+    assert (plan.leave, plan.come) == (len(before - after), len(after - before))
+    assert plan_change(looser) is None
+    assert len(after - before) > 10
+
+
+def test_a_trace_names_the_change_that_struck_a_document(
+    client: Client, make: tuple[UPath, MakeRecipe], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, recipe = make
+    lake = place / "lake"
+    run(recipe(lake, [STAGES[1]]), cluster=client)
+    stricter = {"where": {"keep": "url NOT LIKE '%1'"}}
+    for stages in ([STAGES[1], "gopher_repetition"], [STAGES[1], "gopher_repetition", stricter]):
+        run(recipe(lake, stages), cluster=client, apply_change=True)
+    [struck], [short] = (trace(str(lake), id=f"doc-000{number}") for number in (11, 10))
+    assert struck.outcome == "rejected by where.condition; struck by change 2 of the recipe"
+    assert short.outcome == "rejected by gopher_quality.short"
+    assert struck.document.commit is not None
+    with killed_at(2, monkeypatch), pytest.raises(KilledError):
+        run(recipe(lake, [STAGES[1]]), cluster=client, apply_change=True)
+    [back] = trace(str(lake), id="doc-00011")
+    assert back.outcome == "kept by change 3 of the recipe, not tokenized yet: run it again"
+    run(recipe(lake, [STAGES[1]]), cluster=client)
+    [back] = trace(str(lake), id="doc-00011")
+    assert re.fullmatch(r"kept; \d+ tokens", back.outcome)
