@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from etl.compute.dask_tasks import map_unordered
-from etl.compute.listener import Progress
 from etl.compute.unit_log import follow_units
 from etl.errors import ClusterError, RecipeError, WriteError
 from etl.job.failed_units import UnitLocation
@@ -32,8 +31,7 @@ class Work(Generic[Unit]):
     step: Step
     task: ReadSplit | TokenizeUnit
     arguments: Iterable[Sequence[tuple[Unit, str, Any]]]  # by task
-    count: int
-    num_bytes: int  # of all units
+    progress: StepProgress
     label: str  # on the dashboard
 
 
@@ -57,7 +55,7 @@ def run_units(run: RunContext, work: Work[Unit]) -> Iterator[list[FinishedUnit[U
     the input is not at fault, and deduplication must not run without it. Raises QuarantineError if the first
     units of a table without rows all fail in the same way.
     """
-    progress = StepProgress(run, Progress(work.step, 0, work.count, total_bytes=work.num_bytes))
+    progress = work.progress
     first = FirstFailures(is_empty=not run.ledgers[work.step].has_rows())
     task = OnWorker(work.task, run.files)
     arguments = progress.note_submitted(work.arguments)

@@ -14,6 +14,7 @@ from etl.job.commit_policy import batch_for_commits
 from etl.job.finished_units import Work, run_units, unit_location
 from etl.job.packs import pack_units, run_packs
 from etl.job.run_context import RunContext
+from etl.job.step_progress import StepProgress
 from etl.job.tasks import ReadSplit
 from etl.lake.ledger import Ledger
 from etl.lake.ledger_entry import LedgerEntry
@@ -42,7 +43,7 @@ def read_splits(run: RunContext) -> None:
     run.failed.clear_other_parts(
         "documents", (unit_location(split) for pack in todo for split in pack)
     )
-    run_packs(todo, partial(_read_packs, run))
+    run_packs(todo, partial(_read_packs, run, StepProgress.of(run, "documents", todo)))
 
 
 def _fused(run: RunContext) -> Ledger | None:
@@ -57,7 +58,9 @@ def _held(run: RunContext, key: str) -> tuple[bool, ...]:
     return is_read, *(ledger.is_done(ledger.key(key)) for ledger in derived)
 
 
-def _read_packs(run: RunContext, packs: SpilledList[tuple[Split, ...]]) -> Iterator[Split]:
+def _read_packs(
+    run: RunContext, progress: StepProgress, packs: SpilledList[tuple[Split, ...]]
+) -> Iterator[Split]:
     """Read packs of splits, commit them, and yield the splits of packs to be read again alone."""
     documents, fused = run.ledgers["documents"], _fused(run)
 
@@ -70,8 +73,7 @@ def _read_packs(run: RunContext, packs: SpilledList[tuple[Split, ...]]) -> Itera
         step="documents",
         task=ReadSplit(run.recipe, with_tokens=fused is not None),
         arguments=arguments(),
-        count=sum(map(len, packs)),
-        num_bytes=sum(split.bytes for pack in packs for split in pack),
+        progress=progress,
         label="read",
     )
     for finished in batch_for_commits(run_units(run, work)):

@@ -4,11 +4,13 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from threading import Lock
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 
+from etl.compact_collections import SpilledList
 from etl.compute.listener import Progress
 from etl.job.run_context import RunContext
 from etl.lake.work_units import WorkPart, WorkResult, WorkUnit
+from etl.recipe.recipe import Step
 from etl.sources import Split
 
 Arguments = TypeVar("Arguments", bound=tuple[Any, ...])
@@ -31,6 +33,17 @@ class StepProgress:
         self._parts: dict[str, WorkPart] = {}  # of the units that run, by key
         self._lock = Lock()
         run.report(start)
+
+    @classmethod
+    def of(
+        cls,
+        run: RunContext,
+        step: Step,
+        packs: SpilledList[tuple[Split, ...]] | SpilledList[tuple[WorkUnit, ...]],
+    ) -> Self:
+        """Begin to count the units of a step, given those that one task does together."""
+        num_bytes = sum(unit_bytes(unit) for pack in packs for unit in pack)
+        return cls(run, Progress(step, 0, sum(map(len, packs)), total_bytes=num_bytes))
 
     def note_submitted(
         self, packs: Iterable[Sequence[Arguments]]
@@ -89,10 +102,11 @@ def add_unit(
     progress: Progress, result: WorkResult | None, *, num_bytes: int, workers: int
 ) -> Progress:
     """Return the progress after one more unit of work of so many bytes; None if the unit failed."""
+    # A unit that could not be committed with its pack is done twice.
     progress = replace(
         progress,
-        done=progress.done + 1,
-        done_bytes=progress.done_bytes + num_bytes,
+        done=min(progress.done + 1, progress.total),
+        done_bytes=min(progress.done_bytes + num_bytes, progress.total_bytes),
         workers=workers,
     )
     if result is None:

@@ -8,6 +8,7 @@ from etl.job.commit_policy import batch_for_commits
 from etl.job.finished_units import Work, run_units
 from etl.job.packs import pack_units, run_packs
 from etl.job.run_context import RunContext
+from etl.job.step_progress import StepProgress
 from etl.job.tasks import TokenizeUnit
 from etl.lake.dedup_decisions import DedupDecisions
 from etl.lake.ledger_entry import LedgerEntry
@@ -24,11 +25,15 @@ def tokenize_units(run: RunContext) -> None:
     packs = pack_units(filter(duplicates.include, units), split_bytes=run.recipe.source.split_bytes)
     # The largest first, so that all workers end at about the same time.
     todo = SpilledList(sort_spilled(packs, key=lambda pack: -sum(unit.size for unit in pack)))
-    run_packs(todo, partial(_tokenize_packs, run, duplicates))
+    progress = StepProgress.of(run, "tokens", todo)
+    run_packs(todo, partial(_tokenize_packs, run, duplicates, progress))
 
 
 def _tokenize_packs(
-    run: RunContext, duplicates: DedupDecisions, packs: SpilledList[tuple[WorkUnit, ...]]
+    run: RunContext,
+    duplicates: DedupDecisions,
+    progress: StepProgress,
+    packs: SpilledList[tuple[WorkUnit, ...]],
 ) -> Iterator[WorkUnit]:
     """Tokenize packs of units, commit them, and yield the units of packs to be tokenized again alone."""
     ledger = run.ledgers["tokens"]
@@ -39,8 +44,7 @@ def _tokenize_packs(
             [(unit, ledger.key(unit.key), duplicates.files(unit)) for unit in pack]
             for pack in packs
         ),
-        count=sum(map(len, packs)),
-        num_bytes=sum(unit.size for pack in packs for unit in pack),
+        progress=progress,
         label="tokenize",
     )
     for finished in batch_for_commits(run_units(run, work)):
