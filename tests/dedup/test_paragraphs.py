@@ -21,8 +21,10 @@ from etl.audit.verify.verify import verify
 from etl.compute import frame_shuffles
 from etl.compute.cluster import Cluster
 from etl.dedup import paragraphs as job
+from etl.dedup import short_documents
 from etl.dedup.document_reader import DocumentReader
 from etl.dedup.numbered_files import NumberedFile, address
+from etl.dedup.short_documents import DECIDED, DECIDED_SHORT, without_short
 from etl.job.run import run
 from etl.recipe.recipe import Recipe
 from etl.stages import DedupParagraphs
@@ -137,7 +139,7 @@ def test_cut_units_match_a_naive_loop(
     tiny_tokenizer: Path,
 ) -> None:
     monkeypatch.setattr(frame_shuffles, "ROWS_PER_PARTITION", 10**6 if files == 1 else 90)
-    monkeypatch.setattr(job, "FILES_PER_DUPLICATES_FILE", 4)
+    monkeypatch.setattr(short_documents, "FILES_PER_DUPLICATES_FILE", 4)
     records = corpus(files, SEPARATORS[unit])
     stage = DedupParagraphs(unit=unit, min_chars=12, span=2, min_rest_chars=40)
     source = write(place / "in", records, files)
@@ -223,7 +225,7 @@ def test_a_new_min_rest_chars_reads_no_documents_again(client: Client, place: UP
 def units(draw: st.DrawFn) -> tuple[dict[int, int], list[tuple[int, int, int]]]:
     """Return the ordinal of each decided document, and (hash, document, ordinal) of units."""
     states = dict.fromkeys(range(10), 0) | draw(
-        st.dictionaries(st.integers(0, 9), st.sampled_from([job.DECIDED, job.DECIDED_SHORT]))
+        st.dictionaries(st.integers(0, 9), st.sampled_from([DECIDED, DECIDED_SHORT]))
     )
     some = st.tuples(st.integers(0, 3), st.integers(0, 9), st.integers(0, 3))
     rows = draw(st.lists(some, unique=True))
@@ -249,8 +251,8 @@ def test_repeats_match_a_naive_loop(
     for stays, left in (
         (shared, keys),
         (
-            job.without_short(shared, goes),
-            [unit for unit in keys if unit[1] not in short and unit[2] != job.DECIDED_SHORT],
+            without_short(shared, goes),
+            [unit for unit in keys if unit[1] not in short and unit[2] != DECIDED_SHORT],
         ),
     ):
         expected = []

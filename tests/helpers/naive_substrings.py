@@ -48,15 +48,12 @@ def runs(mask: Sequence[bool]) -> list[tuple[int, int]]:
 def snapped(text: str, start: int, end: int, *, words: bool) -> tuple[int, int]:
     """Return the range of bytes that is cut for repeated bytes from ``start`` to ``end``."""
     ends = {0: 0} | {len(text[: k + 1].encode()): k + 1 for k in range(len(text))}
-    inside = [at for at in ends if start <= at <= end]
-    if not inside:
-        return 0, 0
-    start, end = min(inside), max(inside)
+    start, end = min(at for at in ends if at >= start), max(at for at in ends if at <= end)
     if words:
         size = max(ends)
         blank = [at for at, k in ends.items() if at in (0, size) or text[k - 1].isspace()]
-        start = min((at for at in blank if start <= at <= min(end, start + 64)), default=start)
-        end = max((at for at in blank if max(start, end - 64) <= at <= end), default=end)
+        start = min((at for at in blank if start <= at <= start + 64), default=start)
+        end = max((at for at in blank if end - 64 <= at <= end), default=end)
     return start, end
 
 

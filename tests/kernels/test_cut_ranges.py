@@ -83,3 +83,17 @@ def test_words_on_both_sides_are_not_joined(text, data):
         rest = text.encode()[:low].decode() + text.encode()[high:].decode()
         whole = max(map(len, text.split()), default=0)
         assert max(map(len, rest.split()), default=0) <= whole or whole > 64
+
+
+@given(st.text("ab é\n", min_size=2, max_size=300), st.data(), st.booleans())
+def test_a_part_of_a_range_is_not_larger_after_it_is_snapped(text, data, words):
+    """Documents of which enough remains must stay when less is cut from them."""
+    size = len(text.encode())
+    start, low, high, end = sorted(data.draw(st.integers(0, size)) for _ in range(4))
+    array = buffers(pa.array([text]))
+    whole, part = (
+        snap_ranges(array, np.array([0, 1]), ranges([(0, a, b - a, 0)]), words=words)
+        for a, b in ((start, end), (low, high))
+    )
+    if len(part.starts):
+        assert whole.starts[0] <= part.starts[0] < part.ends[0] <= whole.ends[0]

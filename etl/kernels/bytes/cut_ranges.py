@@ -117,26 +117,25 @@ def _snap(
     for k in range(len(offsets) - 1):
         begin, stop = offsets[k], offsets[k + 1]
         for i in range(first[k], first[k + 1]):
+            # Each end moves as if the other one were not there. So of two ranges, the shorter one
+            # is not larger after that.
             start, end = begin + starts[i], begin + ends[i]
-            while start < end and data[start] & 0xC0 == 0x80:
+            while start < stop and data[start] & 0xC0 == 0x80:
                 start += 1
-            while start < end < stop and data[end] & 0xC0 == 0x80:
+            while begin < end < stop and data[end] & 0xC0 == 0x80:
                 end -= 1
             if words:
-                low, high = start, end
-                while low < min(end, start + SNAP_BYTES) and not _is_after_space(
-                    data, begin, low, stop, classes
+                at = start
+                while at < start + SNAP_BYTES and not _is_after_space(
+                    data, begin, at, stop, classes
                 ):
-                    low += 1
-                if _is_after_space(data, begin, low, stop, classes):
-                    start = low
-                while high > max(start, end - SNAP_BYTES) and not _is_after_space(
-                    data, begin, high, stop, classes
-                ):
-                    high -= 1
-                if _is_after_space(data, begin, high, stop, classes):
-                    end = high
-            starts[i], ends[i] = start - begin, end - begin
+                    at += 1
+                start = at if _is_after_space(data, begin, at, stop, classes) else start
+                at = end
+                while at > end - SNAP_BYTES and not _is_after_space(data, begin, at, stop, classes):
+                    at -= 1
+                end = at if _is_after_space(data, begin, at, stop, classes) else end
+            starts[i], ends[i] = start - begin, max(start, end) - begin
 
 
 @inner
