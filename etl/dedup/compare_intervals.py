@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from etl.dedup.numbered_files import file_of
 from etl.dedup.short_documents import bucket_of, empty_numbers
 from etl.dedup.snippets import INTERVALS, REQUESTS, snippet_texts
 from etl.kernels.bytes.cut_ranges import CutRanges, merge_ranges
@@ -48,7 +49,7 @@ class CompareIntervals:
         wanted = (num_chunks != 1) & ~is_repeat & ~is_local & ~is_other
         columns = {name: values[wanted] for name, values in found.items()}
         columns["hashed"] = (num_chunks[wanted] > self.chunks_per_key).astype(np.int64)
-        columns["bucket"] = bucket_of(columns["document"])
+        columns["bucket"] = file_of(columns["document"])
         return pd.DataFrame(columns)[REQUESTS.columns]
 
     def sizes(self, requests: pd.DataFrame) -> pd.DataFrame:

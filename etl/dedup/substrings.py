@@ -36,6 +36,7 @@ from etl.compute.frame_shuffles import (
     MAX_TASKS,
     partitions_for,
     shuffle_by_range,
+    shuffle_by_value,
     task_batches,
 )
 from etl.compute.frame_tasks import map_frames
@@ -69,6 +70,9 @@ CHUNKS_PER_KEY: Final = 1 << 14
 """The most chunks of a key whose bytes are compared in one task; chosen here: 10 MB of text."""
 
 _SNIPPET_BYTES: Final = 1 << 25  # in a partition; with 50 bytes for each window, 0.3 GB of memory
+_READERS: Final = (
+    8  # tasks that read snippets, per partition of intervals: each has 20 to 50 MB of them
+)
 _INTERVALS_PER_ROW: Final = 48  # of a typical web page; only decides how many files a task reads
 _SPREAD: Final = np.int64(
     -7046029254386353131
@@ -174,7 +178,8 @@ def _cuts(inputs: PassInput, stage: DedupSubstrings, intervals: dd.DataFrame) ->
     """Return the ranges of repeats, with neighbouring data files in the same partition."""
     compare = CompareIntervals(stage.min_bytes, CHUNKS_PER_KEY)
     requests = map_frames("cuts.requests", compare.requests, intervals, meta=REQUESTS)
-    requests = shuffle_by_bucket(requests, inputs.files)
+    readers = min(len(inputs.files), _READERS * intervals.npartitions, MAX_TASKS)
+    requests = shuffle_by_value(requests, "bucket", readers)
     requests = hold_frame(inputs.client, requests, label=stage.kind)
     sizes = map_frames("cuts.sizes", compare.sizes, requests, meta=_SIZES)
     total = compute_frame(inputs.client, sizes, label=stage.kind).sum()

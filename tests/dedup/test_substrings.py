@@ -11,12 +11,14 @@ from upath import UPath
 
 from etl.audit.verify.verify import verify
 from etl.compute import frame_shuffles
+from etl.compute.cluster import Cluster
 from etl.dedup import short_documents, substrings
 from etl.job.run import run
 from etl.recipe.recipe import Recipe
 from etl.stages import DedupSubstrings
 from etl.stages.dedup_substrings import Snap
 from tests.helpers.cluster import cluster
+from tests.helpers.dying_reader import DieOnce
 from tests.helpers.lake_rows import rows
 from tests.helpers.naive_substrings import corpus, cut_masks, runs, snapped
 from tests.helpers.near_duplicates import Record, make, write
@@ -43,7 +45,10 @@ def records(seed: int, size: int = 32) -> list[Record]:
             f"{own} {words[start : start + rng.randrange(2 * size)]} {own[::-1]}\n{words[:50]}"
         )
     rng.shuffle(texts)
-    return [{"doc_id": f"{k}", "body": t or "Empty.", "link": None} for k, t in enumerate(texts)]
+    return [  # a text of white space alone would be rejected
+        {"doc_id": f"{k}", "body": text if text.strip() else "Empty.", "link": None}
+        for k, text in enumerate(texts)
+    ]
 
 
 def naive(found: Sequence[Record], stage: DedupSubstrings) -> dict[str, Fate]:
@@ -76,10 +81,12 @@ def _cuts(texts: dict[str, str], stage: DedupSubstrings) -> dict[str, Fate]:
 
 def fates(recipe: Recipe) -> dict[str, Fate]:
     """Return the fates recorded in the lake, by id."""
-    return {
-        str(row["id"]): (str(row["kind"]), tuple(row["cut"]), row["cut_chars"])
-        for row in rows(recipe.lake, "duplicates")
-    }
+    found = {}
+    for row in rows(recipe.lake, "duplicates"):
+        assert isinstance(row["cut"], list)
+        assert isinstance(row["cut_chars"], int)
+        found[str(row["id"])] = (str(row["kind"]), tuple(row["cut"]), row["cut_chars"])
+    return found
 
 
 def in_small_parts(monkeypatch: pytest.MonkeyPatch, chunks_per_key: int) -> None:
@@ -153,3 +160,30 @@ def test_several_runs_give_the_lake_of_one_run(
     for table in ("documents", "duplicates"):
         assert rows(grown.lake, table) == rows(whole.lake, table)
     assert verify(str(grown.lake)) == []
+
+
+def test_other_limits_of_what_remains_read_no_documents_again(client: Client, place: UPath) -> None:
+    source = write(place / "in", records(1), 2)
+    stage = DedupSubstrings(min_bytes=32, min_chars=0)
+    run(make(place / "lake", source, stage), cluster=client)
+    other = stage.model_copy(update={"min_chars": 100, "snap": "characters"})
+    recipe = make(place / "lake", source, other)
+    assert run(recipe, cluster=client, rebuild=True).rows == 0
+    assert fates(recipe) == naive(records(1), other)
+
+
+@pytest.mark.slow  # the shuffle restarts: 20 s and more
+def test_the_result_is_correct_after_a_worker_dies_in_the_shuffle(
+    place: UPath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_small_parts(monkeypatch, 10**6)
+    dying = DieOnce(tmp_path / "died", substrings.read_intervals)
+    monkeypatch.setattr(substrings, "read_intervals", dying)
+    found = records(3)
+    stage = DedupSubstrings(min_bytes=32, min_chars=60)
+    recipe = make(place / "lake", write(place / "in", found, 7), stage)
+    with Cluster(workers=2).connect() as client:
+        report = run(recipe, cluster=client)
+    assert (tmp_path / "died").exists()
+    assert report.ok
+    assert fates(recipe) == naive(found, stage)
