@@ -5,6 +5,7 @@ when the document that keeps it is dropped. The frames of both times have the co
 partitions are by it), ``document`` and ``ordinal``.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -47,7 +48,18 @@ _ANSWERS = empty_numbers("document", "range")
 
 
 def leave_out_short(passages: dd.DataFrame, short: dd.DataFrame) -> dd.DataFrame:
-    """Return the passages of the documents that stay, in their partitions.
+    """Return the passages of the documents that stay, in their partitions; see ``map_with_short``."""
+    return map_with_short(without_short, passages, short, meta=passages._meta)
+
+
+def map_with_short(
+    function: Callable[..., pd.DataFrame],
+    passages: dd.DataFrame,
+    short: dd.DataFrame,
+    *,
+    meta: pd.DataFrame,
+) -> dd.DataFrame:
+    """Return what a function returns for each partition of passages and the short documents in it.
 
     ``short`` has the documents that are dropped, in partitions by ``bucket``. If there are several of both,
     each partition of passages asks for its documents.
@@ -60,7 +72,7 @@ def leave_out_short(passages: dd.DataFrame, short: dd.DataFrame) -> dd.DataFrame
         short = shuffle_by_value(answered, "range", passages.npartitions)
     else:
         short = short.repartition(npartitions=1)  # all partitions of passages get it
-    return map_frames("cuts.short", without_short, passages, short, meta=passages._meta)
+    return map_frames("cuts.short", function, passages, short, meta=meta)
 
 
 def questions(passages: pd.DataFrame, *, partitions: int) -> pd.DataFrame:

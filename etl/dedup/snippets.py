@@ -157,6 +157,7 @@ def _as_frame(snippets: _Snippets) -> pd.DataFrame:
 class SnippetTexts(NamedTuple):
     """The intervals of a partition in the order of occurrence, and their bytes, padded with zeros."""
 
+    keys: NDArray[np.int64]  # (n,)
     intervals: Intervals
     are_decided: NDArray[np.bool_]  # (n,)
     texts: Texts
@@ -176,4 +177,4 @@ def snippet_texts(snippets: pd.DataFrame) -> SnippetTexts:
         first["windows"].to_numpy().astype(np.int32),
     )
     texts = Texts(frozen(ends), frozen(rows.view(np.uint8).reshape(-1)), None)
-    return SnippetTexts(intervals, first["decided"].to_numpy() > 0, texts)
+    return SnippetTexts(first["hash"].to_numpy(), intervals, first["decided"].to_numpy() > 0, texts)

@@ -10,7 +10,7 @@ and windows are repeats, in ``etl.kernels.hashing.repeated_windows``.
    a notice on a million pages, two hashes of each window are shuffled instead, by the first hash, so that
    no partition must hold all of them.
 3. The ranges of repeats are merged and sent to their documents. Documents that would become too short are
-   dropped, and the others compared again without them, as in ``etl.dedup.paragraphs``.
+   dropped, and the keys that these have are compared again without them, as in ``etl.dedup.paragraphs``.
 
 Decided documents take part by their stored keys; their bytes are read only where 2. needs them. As each
 window belongs to one interval, and intervals of different keys share no window, partitions of keys are
@@ -20,9 +20,10 @@ Equal chunks are trusted to be equal bytes: key and chunk have 127 bits together
 their bytes, except for those keys with very many chunks.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 import dask.dataframe as dd
 import numpy as np
@@ -40,7 +41,16 @@ from etl.compute.frame_shuffles import (
     task_batches,
 )
 from etl.compute.frame_tasks import map_frames
-from etl.dedup.compare_intervals import CUT_MESSAGES, CompareIntervals
+from etl.dedup.compare_intervals import (
+    CUT_MESSAGES,
+    MARKED,
+    WINDOW_CUTS,
+    CompareIntervals,
+    mark_short,
+    that_stay,
+    touched_keys,
+    untouched,
+)
 from etl.dedup.cut_rows import CutDocuments, CutRowWriter, count_values
 from etl.dedup.dedup_pass import PassInput, PassResult
 from etl.dedup.document_reader import DocumentReader
@@ -50,7 +60,7 @@ from etl.dedup.short_documents import (
     DECIDED,
     DECIDED_SHORT,
     empty_numbers,
-    leave_out_short,
+    map_with_short,
     shuffle_by_bucket,
 )
 from etl.dedup.snippets import INTERVALS, REQUESTS, SNIPPETS, SnippetReader, intervals_of
@@ -74,9 +84,7 @@ _READERS: Final = (
     8  # tasks that read snippets, per partition of intervals: each has 20 to 50 MB of them
 )
 _INTERVALS_PER_ROW: Final = 48  # of a typical web page; only decides how many files a task reads
-_SPREAD: Final = np.int64(
-    -7046029254386353131
-)  # odd: documents' own numbers are close to each other
+_SPREAD: Final = np.int64(-7046029254386353131)  # odd
 _SIZES = empty_numbers("bytes", "hashed")
 
 
@@ -93,13 +101,19 @@ def find_repeated_substrings(
     earlier = earlier.write(inputs)
     describe = _DescribeRanges(inputs.reader, stage)
     writer = CutRowWriter(inputs.files, inputs.reader, inputs.name, stage.min_chars, describe)
-    cuts = hold_frame(client, _cuts(inputs, stage, intervals), label=stage.kind)
-    short = writer.write_short(client, cuts, stage.kind)
-    short_files = short.data_files()
-    if short_files:
-        cuts = _cuts(inputs, stage, leave_out_short(intervals, short.short()))
-    cut = writer.write_cut(client, cuts, stage.kind)
-    new = (*short_files, *cut.data_files())
+    comparison = _Comparison(inputs, stage)
+    windows = comparison.window_cuts(intervals)
+    short = writer.write_short(client, comparison.cuts(intervals, [*windows]), stage.kind)
+    # What short documents have no part in stays as it is: keys are decided independently.
+    marked = map_with_short(mark_short, intervals, short.short(), meta=MARKED)
+    marked = hold_frame(client, marked, label=stage.kind)
+    touched = map_frames("cuts.touched", touched_keys, marked, meta=MARKED[["hash"]])
+    touched = shuffle_by_range(touched, "hash", windows.texts.npartitions)
+    known = map_frames("cuts.known", untouched, windows.texts, touched, meta=WINDOW_CUTS)
+    remaining = map_frames("cuts.remaining", that_stay, marked, meta=MARKED)
+    again = comparison.window_cuts(remaining)
+    cut = writer.write_cut(client, comparison.cuts(remaining, [known, *again]), stage.kind)
+    new = (*short.data_files(), *cut.data_files())
     return replace(earlier, data_files=(*earlier.data_files, *new))
 
 
@@ -174,28 +188,52 @@ class ShareIntervals:
         return pd.DataFrame({name: shared[name].to_numpy() for name in INTERVALS.columns})
 
 
-def _cuts(inputs: PassInput, stage: DedupSubstrings, intervals: dd.DataFrame) -> dd.DataFrame:
-    """Return the ranges of repeats, with neighbouring data files in the same partition."""
-    compare = CompareIntervals(stage.min_bytes, CHUNKS_PER_KEY)
-    requests = map_frames("cuts.requests", compare.requests, intervals, meta=REQUESTS)
-    readers = min(len(inputs.files), _READERS * intervals.npartitions, MAX_TASKS)
-    requests = shuffle_by_value(requests, "bucket", readers)
-    requests = hold_frame(inputs.client, requests, label=stage.kind)
-    sizes = map_frames("cuts.sizes", compare.sizes, requests, meta=_SIZES)
-    total = compute_frame(inputs.client, sizes, label=stage.kind).sum()
-    read = SnippetReader(inputs.files, inputs.reader, stage.min_bytes)
-    snippets = map_frames("cuts.snippets", read.texts, requests, meta=SNIPPETS)
-    partitions = min(1 + int(total["bytes"]) // _SNIPPET_BYTES, MAX_TASKS)
-    snippets = shuffle_by_range(snippets, "hash", partitions)
-    frames = [
-        map_frames("cuts.repeats", compare.cuts, intervals, meta=CUT_MESSAGES),
-        map_frames("cuts.repeats", compare.window_cuts, snippets, meta=CUT_MESSAGES),
-    ]
-    if total["hashed"]:
+class _WindowCuts(NamedTuple):
+    """Ranges of repeated windows, found by their bytes and by their hashes."""
+
+    texts: dd.DataFrame  # with the columns of ``WINDOW_CUTS``, by ranges of keys
+    hashed: dd.DataFrame  # with the columns of ``CUT_MESSAGES``
+
+
+@dataclass(frozen=True)
+class _Comparison:
+    """The two kinds of comparison: of intervals, and of windows where one key has different chunks."""
+
+    inputs: PassInput
+    stage: DedupSubstrings
+
+    @property
+    def _tasks(self) -> CompareIntervals:
+        return CompareIntervals(self.stage.min_bytes, CHUNKS_PER_KEY)
+
+    def cuts(self, intervals: dd.DataFrame, windows: Sequence[dd.DataFrame]) -> dd.DataFrame:
+        """Return all ranges of repeats, with neighbouring data files in the same partition."""
+        tasks = self._tasks
+        found = [
+            map_frames("cuts.merged", tasks.merged, part, meta=CUT_MESSAGES) for part in windows
+        ]
+        whole = map_frames("cuts.repeats", tasks.cuts, intervals, meta=CUT_MESSAGES)
+        return shuffle_by_bucket(dd.concat([whole, *found]), self.inputs.files)
+
+    def window_cuts(self, intervals: dd.DataFrame) -> _WindowCuts:
+        """Return the ranges of repeated windows; the first part is held by the workers."""
+        client, files, tasks = self.inputs.client, self.inputs.files, self._tasks
+        label = self.stage.kind
+        requests = map_frames("cuts.requests", tasks.requests, intervals, meta=REQUESTS)
+        readers = min(len(files), _READERS * intervals.npartitions, MAX_TASKS)
+        requests = shuffle_by_value(requests, "bucket", readers)
+        requests = hold_frame(client, requests, label=label)
+        sizes = map_frames("cuts.sizes", tasks.sizes, requests, meta=_SIZES)
+        total = compute_frame(client, sizes, label=label).sum()
+        read = SnippetReader(files, self.inputs.reader, self.stage.min_bytes)
+        snippets = map_frames("cuts.snippets", read.texts, requests, meta=SNIPPETS)
+        partitions = min(1 + int(total["bytes"]) // _SNIPPET_BYTES, MAX_TASKS)
+        snippets = shuffle_by_range(snippets, "hash", partitions)
+        found = map_frames("cuts.windows", tasks.window_cuts, snippets, meta=WINDOW_CUTS)
         windows = map_frames("cuts.hashed", read.windows, requests, meta=INTERVALS)
         windows = shuffle_by_range(windows, "hash", partitions_for(int(total["hashed"])))
-        frames.append(map_frames("cuts.repeats", compare.cuts, windows, meta=CUT_MESSAGES))
-    return shuffle_by_bucket(dd.concat(frames), inputs.files)
+        hashed = map_frames("cuts.repeats", tasks.cuts, windows, meta=CUT_MESSAGES)
+        return _WindowCuts(hold_frame(client, found, label=label), hashed)
 
 
 @dataclass(frozen=True)

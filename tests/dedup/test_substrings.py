@@ -162,6 +162,29 @@ def test_several_runs_give_the_lake_of_one_run(
     assert verify(str(grown.lake)) == []
 
 
+def test_a_short_document_of_an_earlier_run_keeps_nothing(client: Client, place: UPath) -> None:
+    """Its own passage is not cut from a later document, in a run that finds no short documents."""
+    shared, own = (
+        "A passage that two documents have at least. ",
+        "This one is only in the short one.",
+    )
+    bodies = [
+        f"{shared}And more than that, with enough words.",
+        f"{shared}{own}",
+        f"{own} Later, with more words than that.",
+    ]
+    found: list[Record] = [
+        {"doc_id": f"{k}", "body": body, "link": None} for k, body in enumerate(bodies)
+    ]
+    stage = DedupSubstrings(min_bytes=32, min_chars=36)
+    recipe = make(place / "lake", place / "in", stage)
+    for first, stop in ((0, 2), (2, 3)):
+        write(place / "in", found[first:stop], 1, first)
+        run(recipe, cluster=client)
+    assert fates(recipe) == naive(found, stage) == {"1": ("short", (0, 44), 44)}
+    assert verify(str(recipe.lake)) == []
+
+
 def test_other_limits_of_what_remains_read_no_documents_again(client: Client, place: UPath) -> None:
     source = write(place / "in", records(1), 2)
     stage = DedupSubstrings(min_bytes=32, min_chars=0)
