@@ -58,7 +58,7 @@ MEGABYTES_PER_SECOND: Final[Mapping[str, float]] = {
     "dedup_exact": 160.0,
     "dedup_minhash": 45.0,
     "dedup_paragraphs": 45.0,
-    "dedup_substrings": 20.0,
+    "dedup_substrings": 24.0,
     "extract": 24.0,
     "fineweb_quality": 148.0,
     "gopher_quality": 137.0,

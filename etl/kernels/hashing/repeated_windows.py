@@ -20,7 +20,14 @@ from numpy.typing import NDArray
 
 from etl.kernels.bytes.utf8 import Texts
 from etl.kernels.hashing.equal_keys import scatter_key
-from etl.kernels.hashing.window_anchors import FLAT, GramTables, gram_tables, hash_grams, mix
+from etl.kernels.hashing.window_anchors import (
+    CHUNK_BASE,
+    FLAT,
+    GramTables,
+    gram_tables,
+    hash_grams,
+    mix,
+)
 from etl.kernels.jit import inner, kernel
 
 _GRAM: Final = 32  # bytes of the k-grams of a window's hash
@@ -101,7 +108,7 @@ def find_repeats(texts: Texts, intervals: Intervals, min_bytes: int) -> Repeats:
     >>> find_repeats(texts(pa.array(["abcdefg", "xcdefg"])), intervals, 4)[1:]
     (array([11]), array([16]), array([0]))
     """
-    hashes = hash_windows(texts, intervals.counts, min_bytes)[0]
+    hashes = _hash(texts, intervals.counts, min_bytes, CHUNK_BASE).view(np.int64)
     first_window = np.zeros(len(intervals.counts) + 1, np.int64)
     np.cumsum(intervals.counts, out=first_window[1:])
     assert first_window[-1] < _FREE
@@ -124,16 +131,19 @@ def hash_windows(
 
     The second one is even and not 0, as the chunk of an interval.
     """
+    keys, second = (_hash(texts, counts, min_bytes, base) for base in (CHUNK_BASE, _SECOND_BASE))
+    chunks = np.maximum(second >> np.uint64(1) << np.uint64(1), np.uint64(2))
+    return keys.view(np.int64), chunks.view(np.int64)
+
+
+def _hash(texts: Texts, counts: NDArray[np.int32], min_bytes: int, base: int) -> NDArray[np.uint64]:
+    """Return a hash of each window of chunks."""
     k = min(_GRAM, min_bytes)
     longest = int(np.diff(texts.offsets).max(initial=0)) + 1
-    prefixes = np.empty(longest + 1, np.uint64)
-    grams = np.empty(longest, np.uint64)
-    out = np.empty((2, int(counts.sum())), np.uint64)
-    bases = (gram_tables(k, min_bytes - k + 2), gram_tables(k, min_bytes - k + 2, _SECOND_BASE))
-    for tables, hashes in zip(bases, out, strict=True):
-        _hash_windows(texts.offsets, texts.data, counts, tables, grams, prefixes, hashes)
-    second = np.maximum(out[1] >> np.uint64(1) << np.uint64(1), np.uint64(2))
-    return out[0].view(np.int64), second.view(np.int64)
+    prefixes, grams = np.empty(longest + 1, np.uint64), np.empty(longest, np.uint64)
+    tables, out = gram_tables(k, min_bytes - k + 2, base), np.empty(int(counts.sum()), np.uint64)
+    _hash_windows(texts.offsets, texts.data, counts, tables, grams, prefixes, out)
+    return out
 
 
 def _num_slots(num: int) -> int:

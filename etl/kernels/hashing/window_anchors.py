@@ -40,7 +40,9 @@ LOCAL: Final = 0
 
 _MASK: Final = (1 << 64) - 1
 _BASE: Final = 0x9E3779B97F4A7C15  # of the rolling hash of bytes; odd
-_CHUNK_BASE: Final = 0xD1342543DE82EF95  # of the hash of a sequence of k-gram hashes; odd
+CHUNK_BASE: Final = 0xD1342543DE82EF95
+"""The base of the hash of a sequence of k-gram hashes; odd."""
+
 _MIX: Final = np.uint64(0xD6E8FEB86659FD93)
 _HALF: Final = np.uint64(32)
 _ONE: Final = np.uint64(1)
@@ -102,7 +104,7 @@ def find_anchors(texts: Texts, min_bytes: int) -> Anchors:
     return Anchors(first, keys.view(np.int64), chunks.view(np.int64), counts)
 
 
-def gram_tables(k: int, num_powers: int, base: int = _CHUNK_BASE) -> GramTables:
+def gram_tables(k: int, num_powers: int, base: int = CHUNK_BASE) -> GramTables:
     """Return the tables for k-grams of ``k`` bytes and sequences of fewer than ``num_powers`` of them."""
     enter = np.array([_random(byte + 1) for byte in range(256)], np.uint64)
     leave = enter * np.uint64(pow(_BASE, k, 1 << 64))
