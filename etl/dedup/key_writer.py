@@ -240,7 +240,9 @@ def first_keys(
     # By key, then by document. The first of each key is needed in the whole list, and again among all
     # that are not short: if a look-up excludes short documents, the next one must be known.
     rest = check & ~SHORT_CHECK
-    order = np.lexsort((documents, rest, keys))
+    columns = pl.DataFrame({"key": keys, "rest": rest, "document": documents})
+    by = pl.arg_sort_by("key", "rest", "document", maintain_order=True)
+    order = columns.select(by).to_series().to_numpy()  # a third of the time of np.lexsort
     stays = order[check[order] & SHORT_CHECK == 0]
     is_needed = np.zeros(len(keys), np.bool_)
     for part in (order, stays):

@@ -20,8 +20,8 @@ Two rules limit the number of intervals in text that repeats itself, without a l
   that is in the run and does not overlap the window (``m * d >= L``), the window is a repeat whatever else a
   corpus has, and is never the first of its kind. Such windows are in intervals without a chunk (``LOCAL``).
 
-About four anchors per kilobyte of random text for ``L = 500``, and 7 to 8 in documentation; at most one per
-window. Memory: 36 bytes per byte of the longest text.
+In random text, a share of ``2 / (w + 1)`` of the windows begins an interval: 8 per kilobyte for ``L = 500``.
+At most, each window is one. Memory: 36 bytes per byte of the longest text.
 """
 
 from typing import Final, NamedTuple
@@ -240,7 +240,7 @@ def hash_grams(
     for i in range(grams):
         mixed = mix(x)
         hashes[i] = mixed if same < k else _LARGEST
-        total = total * chunk_base + mixed  # not the largest: a run of dashes is no run of blanks
+        total = total * chunk_base + mixed  # not the largest: runs of dashes and blanks differ
         prefixes[i + 1] = total
         if i + 1 < grams:
             byte = data[begin + i + k]
