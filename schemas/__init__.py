@@ -19,6 +19,7 @@ from etl.schemas.lineage import (
 )
 from etl.schemas.tables import (
     ADDRESS,
+    ANCHORS,
     COLUMN_CONTENT,
     CONTENT_HASH,
     CUT,
@@ -48,6 +49,7 @@ from etl.schemas.tables import (
 
 __all__ = [
     "ADDRESS",
+    "ANCHORS",
     "COLUMN_CONTENT",
     "CONTENT_HASH",
     "CUT",

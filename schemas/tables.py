@@ -134,7 +134,8 @@ as a whole, it has
 - kind exact: ``key`` and ``check`` are the first and last 8 bytes of the content hash
 - kind near: ``key`` is the key of a band of the signature, and ``check`` is 0
 - kind cut: ``key`` is the hash of a unit (``UNITS``), and ``check`` is 1 if the document is SHORT, else 0;
-  only for the first document with the unit and the first of these that is not SHORT"""
+  or ``key`` and ``check`` are the key and the chunk of an interval (``ANCHORS``), plus 1 if the document is
+  SHORT; only for the first document with the unit or interval and the first of these that is not SHORT"""
 
 
 def list_of(values: pa.DataType) -> pa.DataType:
@@ -156,13 +157,25 @@ UNITS = pa.schema(
 )
 """The columns of ``texts`` for comparing paragraphs, lines or sentences; null in rejected rows."""
 
-DEDUP_COLUMNS = pa.schema([CONTENT_HASH, SIGNATURE, *UNITS])
+ANCHORS = pa.schema(
+    [
+        pa.field("anchor_keys", list_of(pa.int64())),
+        pa.field("anchor_chunks", list_of(pa.int64())),
+        pa.field("anchor_windows", list_of(pa.int32())),
+    ]
+)
+"""The columns of ``texts`` for comparing substrings: its intervals of windows (``etl.kernels.hashing``), with
+a key, a hash of the bytes and the number of windows of each; null in rejected rows."""
+
+DEDUP_COLUMNS = pa.schema([CONTENT_HASH, SIGNATURE, *UNITS, *ANCHORS])
 """All columns of ``texts`` that deduplication stages compare documents by."""
 
 CUTS = pa.schema([pa.field("cut", list_of(pa.int32())), pa.field("cut_chars", pa.int64())])
 """The columns of ``duplicates`` for removed units: their ordinals in the document and their code points in
-total; null for the kinds of WHOLE. For CUT and SHORT, ``similarity`` is the share of code points that are
-removed, and the keeper is the document with the first of the units."""
+total; null for the kinds of WHOLE. Of removed substrings, ``cut`` has two numbers each: the first byte of
+the text in UTF-8, and the byte after the last. For CUT and SHORT, ``similarity`` is the share of code points
+that are removed, and the keeper is the document with the first of the units, or for substrings an earlier
+document with the beginning of the first."""
 
 
 IS_ESTIMATE = pa.field("is_estimate", pa.bool_())
@@ -183,6 +196,9 @@ COLUMN_CONTENT: Final[Mapping[str, str]] = {
     "signature": "the MinHash, by which similar texts are found",
     "unit_hashes": "a hash of each paragraph, line or run of sentences",
     "unit_chars": "the code points of each of them",
+    "anchor_keys": "a hash of the anchor of each run of windows with the same anchor",
+    "anchor_chunks": "a hash of all bytes of these windows; 0 if they occur before in the text",
+    "anchor_windows": "the number of these windows",
     "verdict": "`kept` or `rejected`, the partition of the table",
     "tokens": "the token ids",
     "num_tokens": "how many tokens the row is about",
@@ -197,10 +213,10 @@ COLUMN_CONTENT: Final[Mapping[str, str]] = {
     ),
     "is_estimate": "whether `similarity` is an estimate from the signatures",
     "unit": "the unit of work that read the row: its key, in `keys` the first 63 bits of it",
-    "cut": "the ordinals of the paragraphs, lines or sentences that are removed",
+    "cut": "the ordinals of the paragraphs, lines or sentences that are removed; or first and last byte",
     "cut_chars": "their code points in total",
-    "key": "the beginning of a content hash, a band of a signature, or the hash of a unit",
-    "check": "the end of the content hash; of a unit, 1 if its document is too short to keep",
+    "key": "the beginning of a content hash, a band of a signature, the hash of a unit or an anchor",
+    "check": "the end of the content hash, or the chunk of an anchor; plus 1 if the document is short",
     "epoch": "the epoch of the loader",
     "step": "the step of the training",
     "sample": "the sample of the loader",

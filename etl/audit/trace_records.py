@@ -5,12 +5,16 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
+import pyarrow as pa
+
 from etl import schemas
 from etl.audit.rule_limits import FailedLimit
 from etl.delta.table import Table
 from etl.html.card import Card, Shown, document_card
 from etl.lake.commit_info import find_record
+from etl.recipe.recipe import Recipe
 from etl.stages import DedupParagraphs
+from etl.stages.dedup_base import DedupStage, find_cutting_stage
 
 _PREVIEWS: Final = 5
 _PREVIEW_CHARS: Final = 200
@@ -20,12 +24,16 @@ _PREVIEW_CHARS: Final = 200
 class Cut:
     """The units of a document that occur in other documents, or earlier in the document itself."""
 
-    unit: str  # paragraphs, lines or sentences
-    ordinals: list[int]  # of the units cut, from 0
+    rule: str  # the stage
+    unit: str  # paragraphs, lines or sentences; or passages
+    units: int  # how many are cut
+    cut: list[
+        int
+    ]  # the ordinals of the units, from 0; of passages, the first byte and that after the last
     chars: int  # code points in the units cut
     share: float  # of the code points in all units
     texts: list[str]  # the first 200 characters of each of the first five
-    keeper_source: str  # the document that keeps the first of them
+    keeper_source: str  # an earlier document, or the document itself, that has the first of them
     keeper_row: int
     left_out: bool  # because too little of it would remain
     version: int  # version of ``duplicates`` with this decision
@@ -33,25 +41,32 @@ class Cut:
     @property
     def outcome(self) -> str:
         """The outcome of the document in one line."""
-        units = f"{len(self.ordinals)} {self.unit} ({self.chars:,} characters, {self.share:.0%})"
+        units = f"{self.units} {self.unit} ({self.chars:,} characters, {self.share:.0%})"
         if self.left_out:
-            return f"left out: dedup_paragraphs.short, {units} are repeated"
+            return f"left out: {self.rule}.short, {units} are repeated"
         return f"{units} cut"
+
+
+def recorded_cutting_stage(table: Table) -> DedupStage:
+    """Return the stage, with its settings, that has cut documents in a version of ``duplicates``."""
+    record = find_record(table)
+    stages = (
+        () if record is None else Recipe.recorded(record.canonical, where=table.url).dedup_stages
+    )
+    return find_cutting_stage(stages) or DedupParagraphs()
 
 
 def cut_of(row: Mapping[str, Any], text: str, table: Table) -> Cut:
     """Describe the cut that a row of ``duplicates`` records for a document with this text."""
-    record = find_record(table)
-    stages = record.canonical["stages"] if record is not None else []
-    settings: Mapping[str, Any] = next((s for s in stages if s["kind"] == "dedup_paragraphs"), {})
-    stage = DedupParagraphs.model_validate(settings)
-    pieces = stage.pieces(text)
+    stage = recorded_cutting_stage(table)
     return Cut(
-        unit=stage.unit,
-        ordinals=row["cut"],
+        rule=stage.kind,
+        unit=stage.cut_unit,
+        units=stage.num_cut(pa.array([row["cut"]], pa.list_(pa.int32()))),
+        cut=row["cut"],
         chars=row["cut_chars"],
         share=row["similarity"],
-        texts=[pieces[ordinal][:_PREVIEW_CHARS] for ordinal in row["cut"][:_PREVIEWS]],
+        texts=[piece[:_PREVIEW_CHARS] for piece in stage.removed(text, row["cut"])[:_PREVIEWS]],
         keeper_source=row["keeper_source"],
         keeper_row=row["keeper_row"],
         left_out=row["kind"] == schemas.SHORT,

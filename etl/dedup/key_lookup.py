@@ -33,7 +33,7 @@ EMPTY_KEYS: Final = pa.schema(
 _THREADS = 4  # files read at the same time: in an object store, each takes several requests
 
 SHORT_CHECK: Final = 1
-"""The ``check`` of the units of a document that was dropped as short; that of other documents is 0."""
+"""The bit of ``check`` that units and intervals of a document have if it was dropped as short."""
 
 
 @dataclass(frozen=True, eq=False)

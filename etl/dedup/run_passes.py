@@ -16,17 +16,20 @@ from etl.dedup.minhash import find_similar
 from etl.dedup.numbered_files import NumberedFile
 from etl.dedup.paragraphs import find_repeated_passages
 from etl.dedup.stored_file_list import store_file_list
+from etl.dedup.substrings import find_repeated_substrings
 from etl.lake.keys_table import KeyFile
 from etl.parquet.data_file import DataFile
 from etl.stages.dedup_base import DedupStage
 from etl.stages.dedup_exact import DedupExact
 from etl.stages.dedup_minhash import DedupMinhash
 from etl.stages.dedup_paragraphs import DedupParagraphs
+from etl.stages.dedup_substrings import DedupSubstrings
 
 PASSES: Final[Mapping[type[DedupStage], DedupPass]] = {
     DedupExact: find_equal,
     DedupMinhash: find_similar,
     DedupParagraphs: find_repeated_passages,
+    DedupSubstrings: find_repeated_substrings,
 }
 """The pass of each deduplication stage."""
 

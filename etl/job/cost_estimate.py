@@ -33,6 +33,7 @@ from etl import schemas, storage
 from etl.compute.worker_count import local_workers
 from etl.delta.table import Table
 from etl.errors import StorageError
+from etl.job.dedup_costs import DEDUP_COSTS, stored_share, text_reads
 from etl.job.egress import RANGE_BYTES, read_bytes, reads_by_store
 from etl.job.packs import count_packs, pack_units
 from etl.job.plan import Plan
@@ -58,6 +59,7 @@ MEGABYTES_PER_SECOND: Final[Mapping[str, float]] = {
     "dedup_exact": 160.0,
     "dedup_minhash": 45.0,
     "dedup_paragraphs": 45.0,
+    "dedup_substrings": 24.0,
     "extract": 24.0,
     "fineweb_quality": 148.0,
     "gopher_quality": 137.0,
@@ -80,12 +82,11 @@ STORED_TEXT: Final = 0.28  # bytes of texts on disk per byte of text: zstd
 _STORED_DOCUMENTS = 0.02  # bytes of documents on disk per byte of text: zstd, with signals
 _TOKEN_BYTES = 0.35  # bytes of tokens on disk per byte of text: 1.5 per token of 4.2 bytes, zstd
 _FILE_BYTES = 4000  # of a data file beside its rows: footer, statistics
-_KEY_SHARE = {"dedup_exact": 0.003, "dedup_minhash": 0.12, "dedup_paragraphs": 0.05}  # of the text
 
 # Requests to S3 of runs on a local server, counted: tests/job/test_cost_estimate.py has such a run.
 _SPLIT_READS = 8.0  # of a split: size and ranges of its file, and the driver's check of new files
 _COUNT_READS = 3.0  # of a split whose records are counted first
-_UNIT_READS = {"dedup_exact": 16.0, "dedup_minhash": 24.0, "dedup_paragraphs": 24.0, TOKENIZE: 8.0}
+_TOKENIZE_READS = 8.0  # of a unit
 _COMMIT_READS, _COMMIT_WRITES = 4.0, 1.5
 _SPLITS_PER_COMMIT = 256
 _PLAN_READS, _PLAN_WRITES = 90.0, 70.0  # listings, logs, lease, creation of tables
@@ -197,8 +198,7 @@ def _num_later_passes(recipe: Recipe) -> float:
     """Return how often the stored text is read after the first pass: by exact comparison, by tokenizing."""
     stages = recipe.dedup_stages
     tokenizes = recipe.tokenize_stage is not None and bool(stages)
-    compares = {"dedup_minhash": 0.5, "dedup_paragraphs": 1.0}
-    return float(tokenizes) + sum(compares.get(stage.kind, 0.0) for stage in stages)
+    return float(tokenizes) + text_reads(stage.kind for stage in stages)
 
 
 def _expansion(split: Split, parquet: float) -> float:
@@ -233,7 +233,7 @@ def _stored_bytes(recipe: Recipe, basis: Basis, text: float, old: float) -> int:
     added = text * basis.stored.get("documents", _STORED_DOCUMENTS)
     added += text * basis.stored.get("texts", STORED_TEXT)
     if recipe.dedup_stages:
-        share = sum(_KEY_SHARE.get(stage.kind, 0.0) for stage in recipe.dedup_stages)
+        share = stored_share(stage.kind for stage in recipe.dedup_stages)
         known = [basis.stored[name] for name in ("duplicates", "keys") if name in basis.stored]
         added += (text + old) * (sum(known) if known else share)
     if recipe.tokenize_stage is not None:
@@ -259,9 +259,12 @@ def _requests(
         reads += splits * _SPLIT_READS + len(plan.uncounted) * _COUNT_READS + inputs / RANGE_BYTES
     if not storage.is_local(str(recipe.lake)):
         later = [stage.kind for stage in (*recipe.dedup_stages, recipe.tokenize_stage) if stage]
+        unit_reads = (
+            DEDUP_COSTS[k].unit_reads if k in DEDUP_COSTS else _TOKENIZE_READS for k in later
+        )
         commits = (2 + len(later)) * (1 + splits / _SPLITS_PER_COMMIT)
         reads += _PLAN_READS + commits * _COMMIT_READS + later_reads / RANGE_BYTES
-        reads += (splits + units) * sum(_UNIT_READS[kind] for kind in later)
+        reads += (splits + units) * sum(unit_reads)
         writes += _PLAN_WRITES + commits * _COMMIT_WRITES + files
     return round(reads), round(writes)
 
@@ -308,7 +311,7 @@ def _learn(record: schemas.Lineage) -> Basis:
     overhead = _OVERHEAD
     if measured > _ENOUGH_SECONDS:  # it includes the start of the workers, and deduplication
         overhead = max(1.0, run.used.core_seconds / measured)
-        seconds |= {kind: 0.0 for kind in _KEY_SHARE if kind not in seconds}
+        seconds |= {kind: 0.0 for kind in DEDUP_COSTS if kind not in seconds}
     return Basis(
         run_id=record.run_id,
         seconds_per_byte=_with_signals(record, seconds),

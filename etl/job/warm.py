@@ -57,6 +57,7 @@ _RUNS: Final[tuple[list[Any], ...]] = (
         {"tokenize": _TOKENIZER},  # cuts the paragraphs
     ],
     [{"dedup_paragraphs": {"unit": "lines", "min_chars": 10}}, {"tokenize": _TOKENIZER}],
+    [{"dedup_substrings": {"min_bytes": 32}}, {"tokenize": _TOKENIZER}],
     [{"gopher_repetition": {}}, {"gopher_quality": {}}, {"fineweb_quality": {}}],
     [{"gopher_quality": {"languages": "fineweb2"}}, {"c4": {}}],
     [{"repeated_lines": {}}, {"repeated_paragraphs": {"ignore": ["case", "digits", "space"]}}],

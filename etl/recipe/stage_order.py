@@ -6,6 +6,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from etl.schemas import CUT
 from etl.stages import STAGES, SpecialTokens, Stage, Tokenize
 from etl.stages.base import PHASES
 from etl.stages.dedup_base import dedup_stages
@@ -31,6 +32,12 @@ def check_stages(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
             )
         if before.kind == after.kind and _rank(after) > 0:
             raise ValueError(f"{after.kind} occurs twice")
+    cutting = [stage.kind for stage in dedup_stages(stages) if CUT in stage.kinds]
+    if len(cutting) > 1:
+        raise ValueError(
+            f"a recipe cannot have both {' and '.join(cutting)}, which both cut passages from "
+            "documents; run one of them, and read its texts with a second recipe"
+        )
     columns: set[str] = set()
     for stage in stages:
         if "loss" in stage.signals() and "loss" not in {*columns, *stage.columns()}:

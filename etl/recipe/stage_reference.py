@@ -60,7 +60,7 @@ def list_stages() -> CardList[StageReference]:
     """Return all stages by group.
 
     >>> [stage.kind for stage in list_stages()][-3:]
-    ['dedup_minhash', 'dedup_paragraphs', 'tokenize']
+    ['dedup_paragraphs', 'dedup_substrings', 'tokenize']
     """
     stages = [_describe(kind, model) for kind, model in STAGES.items()]
     return CardList(sorted(stages, key=lambda stage: GROUPS.index(stage.group)))

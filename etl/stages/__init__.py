@@ -14,6 +14,7 @@ from etl.stages.base import Transform as Transform
 from etl.stages.dedup_exact import DedupExact
 from etl.stages.dedup_minhash import DedupMinhash
 from etl.stages.dedup_paragraphs import DedupParagraphs
+from etl.stages.dedup_substrings import DedupSubstrings
 from etl.stages.filters.decontaminate import Decontaminate
 from etl.stages.filters.fasttext import FastText
 from etl.stages.filters.fineweb_quality import FinewebQuality
@@ -58,6 +59,7 @@ AnyStage = Annotated[
     | DedupExact
     | DedupMinhash
     | DedupParagraphs
+    | DedupSubstrings
     | Tokenize,
     Field(discriminator="kind"),
 ]

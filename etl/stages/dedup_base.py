@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from etl import schemas
 from etl.stages.against import Reference
@@ -61,6 +62,19 @@ class DedupStage(Stage):
     def cut(self, texts: pa.Array | pa.ChunkedArray, cuts: pa.Array | pa.ChunkedArray) -> pa.Array:
         """Return the texts without the units at these positions; for stages that write the kind CUT."""
         raise NotImplementedError
+
+    @property
+    def cut_unit(self) -> str:
+        """What it cuts, in the plural."""
+        raise NotImplementedError
+
+    def removed(self, text: str, cut: Sequence[int]) -> list[str]:
+        """Return the text of each unit that ``cut`` of ``duplicates`` removes from a document."""
+        raise NotImplementedError
+
+    def num_cut(self, cuts: pa.Array | pa.ChunkedArray) -> int:
+        """Return how many units these values of ``cut`` remove."""
+        return pc.sum(pc.list_value_length(cuts)).as_py() or 0
 
     def plan_lines(self) -> list[str]:
         """Return what a plan shows of the stage besides its kind."""

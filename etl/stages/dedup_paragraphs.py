@@ -111,6 +111,20 @@ class DedupParagraphs(DedupStage):
         documents = buffers(texts)
         return keep_spans(documents, remove_units(documents, self._cutting, first, ordinals))
 
+    @property
+    def cut_unit(self) -> str:
+        """What it cuts: the setting ``unit``."""
+        return self.unit
+
+    def removed(self, text: str, cut: Sequence[int]) -> list[str]:
+        r"""Return the text of the units with these ordinals.
+
+        >>> DedupParagraphs(unit="lines").removed("one\ntwo", [1])
+        ['two']
+        """
+        pieces = self.pieces(text)
+        return [pieces[ordinal] for ordinal in cut]
+
     def pieces(self, text: str) -> list[str]:
         """Return the text of each unit.
 

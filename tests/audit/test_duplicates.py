@@ -157,7 +157,7 @@ def test_a_trace_shows_the_cut_units(made: Recipe) -> None:
     assert whole.cut is None
     (page,) = trace(str(made.lake), source=url(made, "wiki/c"), row=2)
     assert page.cut is not None
-    assert (page.cut.unit, page.cut.ordinals, page.cut.texts) == ("paragraphs", [0], [NOTICE])
+    assert (page.cut.unit, page.cut.cut, page.cut.texts) == ("paragraphs", [0], [NOTICE])
     assert (page.cut.keeper_source, page.cut.keeper_row) == (url(made, "blog/b"), 2)
     assert page.cut.chars == len(NOTICE)
     assert page.outcome.endswith(" cut")
@@ -177,7 +177,7 @@ def test_the_command_prints_text_and_json(made: Recipe) -> None:
         "exact",
         "clusters    3",
         "5 documents: ",
-        "cut         2 units",
+        "cut         2 paragraphs",
         "blog/a.jsonl row 0",
     ):
         assert part in result.output

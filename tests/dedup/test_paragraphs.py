@@ -1,8 +1,6 @@
 """Deduplication of paragraphs, lines and sentences in whole runs, against a naive loop."""
 
-import os
 import random
-import signal
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,12 +19,14 @@ from etl.audit.verify.verify import verify
 from etl.compute import frame_shuffles
 from etl.compute.cluster import Cluster
 from etl.dedup import paragraphs as job
-from etl.dedup.document_reader import DocumentReader
-from etl.dedup.numbered_files import NumberedFile, address
+from etl.dedup import short_documents
+from etl.dedup.numbered_files import address
+from etl.dedup.short_documents import DECIDED, DECIDED_SHORT, without_short
 from etl.job.run import run
 from etl.recipe.recipe import Recipe
-from etl.stages import DedupParagraphs
+from etl.stages import DedupParagraphs, DedupSubstrings
 from tests.helpers.cluster import cluster
+from tests.helpers.dying_reader import DieOnce
 from tests.helpers.killed_runs import end_run, outcome, start_run, version_of
 from tests.helpers.lake_rows import rows
 from tests.helpers.near_duplicates import Record, make, write
@@ -137,7 +137,7 @@ def test_cut_units_match_a_naive_loop(
     tiny_tokenizer: Path,
 ) -> None:
     monkeypatch.setattr(frame_shuffles, "ROWS_PER_PARTITION", 10**6 if files == 1 else 90)
-    monkeypatch.setattr(job, "FILES_PER_DUPLICATES_FILE", 4)
+    monkeypatch.setattr(short_documents, "FILES_PER_DUPLICATES_FILE", 4)
     records = corpus(files, SEPARATORS[unit])
     stage = DedupParagraphs(unit=unit, min_chars=12, span=2, min_rest_chars=40)
     source = write(place / "in", records, files)
@@ -223,7 +223,7 @@ def test_a_new_min_rest_chars_reads_no_documents_again(client: Client, place: UP
 def units(draw: st.DrawFn) -> tuple[dict[int, int], list[tuple[int, int, int]]]:
     """Return the ordinal of each decided document, and (hash, document, ordinal) of units."""
     states = dict.fromkeys(range(10), 0) | draw(
-        st.dictionaries(st.integers(0, 9), st.sampled_from([job.DECIDED, job.DECIDED_SHORT]))
+        st.dictionaries(st.integers(0, 9), st.sampled_from([DECIDED, DECIDED_SHORT]))
     )
     some = st.tuples(st.integers(0, 3), st.integers(0, 9), st.integers(0, 3))
     rows = draw(st.lists(some, unique=True))
@@ -249,8 +249,8 @@ def test_repeats_match_a_naive_loop(
     for stays, left in (
         (shared, keys),
         (
-            job.without_short(shared, goes),
-            [unit for unit in keys if unit[1] not in short and unit[2] != job.DECIDED_SHORT],
+            without_short(shared, goes),
+            [unit for unit in keys if unit[1] not in short and unit[2] != DECIDED_SHORT],
         ),
     ):
         expected = []
@@ -264,26 +264,12 @@ def test_repeats_match_a_naive_loop(
         assert repeats["bucket"].eq(0).all()
 
 
-class _DieOnce:
-    """Reader of units that kills the first worker to reach file 5 during the shuffle."""
-
-    def __init__(self, marker: Path) -> None:
-        self._marker = marker
-        self._read = job._read_units
-
-    def __call__(self, file: NumberedFile, *, reader: DocumentReader) -> pd.DataFrame:
-        if file.number == 5 and not self._marker.exists():
-            self._marker.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return self._read(file, reader=reader)
-
-
 @pytest.mark.slow  # the shuffle restarts: 20 s and more
 def test_the_result_is_correct_after_a_worker_dies_in_the_shuffle(
     place: UPath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(frame_shuffles, "ROWS_PER_PARTITION", 60)
-    monkeypatch.setattr(job, "_read_units", _DieOnce(tmp_path / "died"))
+    monkeypatch.setattr(job, "_read_units", DieOnce(tmp_path / "died", job._read_units))
     records = corpus(3, "\n\n")
     stage = DedupParagraphs(min_chars=12, min_rest_chars=40)
     recipe = make(place / "lake", write(place / "in", records, 7), stage)
@@ -294,14 +280,20 @@ def test_the_result_is_correct_after_a_worker_dies_in_the_shuffle(
     assert fates(recipe) == naive(records, stage)
 
 
-@pytest.fixture
-def cutting(place: UPath, tiny_tokenizer: Path) -> Recipe:
-    """Return a recipe that drops equal documents and cuts repeated lines."""
+@pytest.fixture(
+    params=[
+        DedupParagraphs(unit="lines", min_chars=12, min_rest_chars=40),
+        DedupSubstrings(min_bytes=40, min_chars=60),
+    ],
+    ids=["paragraphs", "substrings"],
+)
+def cutting(request: pytest.FixtureRequest, place: UPath, tiny_tokenizer: Path) -> Recipe:
+    """Return a recipe that drops equal documents and cuts repeated passages."""
     records = corpus(5, "\n", 120)
     records[9] = {**records[4], "doc_id": "9"}
-    stage = DedupParagraphs(unit="lines", min_chars=12, min_rest_chars=40)
     source = write(place / "in", records, 6)
-    return make(place / "lake", source, "dedup_exact", stage, {"tokenize": str(tiny_tokenizer)})
+    stages = ["dedup_exact", request.param, {"tokenize": str(tiny_tokenizer)}]
+    return make(place / "lake", source, *stages)
 
 
 @pytest.mark.slow  # each case starts its own clusters

@@ -19,7 +19,7 @@ from upath import UPath
 from etl.compute import compute_frames, frame_shuffles
 from etl.compute.cluster import Cluster
 from etl.compute.compute_frames import compute_frame
-from etl.dedup import pairs, paragraphs
+from etl.dedup import pairs, short_documents
 from etl.dedup.dedup_pass import PassResult
 from etl.dedup.numbered_files import address, file_of
 from etl.dedup.pairs import PAIRS, replace_dropped_keepers
@@ -67,7 +67,7 @@ def found(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def shrink(monkeypatch: pytest.MonkeyPatch, rows_per_partition: int) -> None:
     """Split few documents into many partitions and files."""
     monkeypatch.setattr(frame_shuffles, "ROWS_PER_PARTITION", rows_per_partition)
-    for module in (pairs, paragraphs):
+    for module in (pairs, short_documents):
         monkeypatch.setattr(module, "FILES_PER_DUPLICATES_FILE", 2)
 
 
@@ -130,19 +130,21 @@ def test_partitions_of_units_learn_which_documents_are_short(
     short = pd.DataFrame({"document": sorted(documents - {*is_decided})}, dtype="int64")
     place = frame_shuffles.range_of(units["hash"], partitions) % partitions
     parts = [units[place == k] for k in range(partitions)]
-    asked = pd.concat([paragraphs.questions(part, partitions=partitions) for part in parts])
-    home_of = file_of(short["document"].to_numpy()) // paragraphs.FILES_PER_DUPLICATES_FILE
+    asked = pd.concat([short_documents.questions(part, partitions=partitions) for part in parts])
+    home_of = file_of(short["document"].to_numpy()) // short_documents.FILES_PER_DUPLICATES_FILE
     answered = pd.concat(
         [
-            paragraphs.answers(short[home_of % homes == k], asked[asked["bucket"] % homes == k])
+            short_documents.answers(
+                short[home_of % homes == k], asked[asked["bucket"] % homes == k]
+            )
             for k in range(homes)
         ]
     )
     remaining = [
-        paragraphs.without_short(part, answered[answered["range"] % partitions == k])
+        short_documents.without_short(part, answered[answered["range"] % partitions == k])
         for k, part in enumerate(parts)
     ]
-    assert values(pd.concat(remaining)) == values(paragraphs.without_short(units, short))
+    assert values(pd.concat(remaining)) == values(short_documents.without_short(units, short))
 
 
 @pytest.mark.parametrize("partitions", [1, 3])

@@ -16,10 +16,12 @@ from distributed import Client
 from etl import schemas, storage
 from etl.dedup import exact, minhash, paragraphs
 from etl.dedup.choose_keepers import choose_among
+from etl.dedup.cut_rows import CutRowWriter
 from etl.dedup.document_reader import DocumentReader
 from etl.dedup.key_lookup import StoredKeys
 from etl.dedup.numbered_files import NumberedFile
 from etl.dedup.pairs import PAIRS, PairWriter, _with_buckets
+from etl.dedup.short_documents import DECIDED_SHORT
 from etl.dedup.similarity import SimilarityCheck
 from etl.dedup.stored_file_list import StoredFileList, store_file_list
 from etl.lake.keys_table import KeyFile, Kind
@@ -100,12 +102,11 @@ class NaivePasses:
     def _cut(self, stage: DedupParagraphs) -> None:
         units = self._read("cut", paragraphs._read_units, "document")
         units = paragraphs._ShareUnits(self._stored("cut"))(units)
-        write = paragraphs._WriteRows(
-            self._files, self._reader, stage, self._name, kind=schemas.SHORT
-        )
+        describe = paragraphs._DescribeUnits(self._reader, stage.joint)
+        write = CutRowWriter(self._files, self._reader, self._name, stage.min_rest_chars, describe)
         self.written.append(write(paragraphs.repeats_of(units)))
         short = np.frombuffer(self.written[-1]["short"][0], np.int64)
-        is_short = units["document"].isin(short) | (units["ordinal"] == paragraphs.DECIDED_SHORT)
+        is_short = units["document"].isin(short) | (units["ordinal"] == DECIDED_SHORT)
         write = replace(write, kind=schemas.CUT)
         self.written.append(write(paragraphs.repeats_of(units[~is_short])))
 

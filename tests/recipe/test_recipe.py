@@ -124,6 +124,13 @@ def test_a_recipe_survives_a_round_trip_through_yaml(
             "dedup_exact occurs twice",
             None,
         ),
+        (
+            "  - dedup_exact",
+            "  - dedup_paragraphs\n  - dedup_substrings",
+            6,
+            "dedup_paragraphs and dedup_substrings, which both cut",
+            None,
+        ),
         ("lake: lake", "lake: ${TOKENLAKE_NONE}", 5, "TOKENLAKE_NONE is not set", "export"),
         ("lake: lake", "lake: {", 7, "invalid YAML", None),
     ],

@@ -1,4 +1,4 @@
-"""Totals of paragraph deduplication in a lake: documents cut, documents left out, tokens saved."""
+"""Totals of passages cut in a lake: documents cut, documents left out, tokens saved."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 
 from etl import schemas
 from etl.audit.duplicates.rows_by_source import RowsBySource, read_batches
+from etl.audit.trace_records import recorded_cutting_stage
 from etl.delta.table import Table
 
 _SAMPLE: Final = 8  # input files from which tokens per character are estimated
@@ -22,7 +23,8 @@ class CutTotals:
     """
 
     documents: int
-    units: int  # paragraphs, lines or sentences
+    units: int  # paragraphs, lines or sentences; or passages
+    unit: str  # which of them
     chars: int  # code points in the units
     left_out: int
     left_out_chars: int
@@ -33,14 +35,14 @@ def cut_totals(texts: Table, duplicates: Table, tokens: Table | None) -> CutTota
     """Sum up all of ``duplicates``; return None if the recipe of the lake cuts nothing."""
     if "cut" not in duplicates.schema.names:
         return None
-    sums = np.zeros(5, np.int64)
+    stage, sums = recorded_cutting_stage(duplicates), np.zeros(5, np.int64)
     for batch in read_batches(duplicates, ["kind", "cut", "cut_chars", "similarity"]):
         cut = batch.filter(pc.equal(batch["kind"], schemas.CUT))
         short = batch.filter(pc.equal(batch["kind"], schemas.SHORT))
         share = short["similarity"].to_numpy(zero_copy_only=False)
         chars = short["cut_chars"].to_numpy(zero_copy_only=False)
         whole = np.rint(chars / np.where(share > 0, share, 1)).sum()
-        units = pc.sum(pc.list_value_length(cut["cut"])).as_py() or 0
+        units = stage.num_cut(cut["cut"])
         cut_chars = pc.sum(cut["cut_chars"]).as_py() or 0
         sums += np.array([len(cut), units, cut_chars, len(short), whole], np.int64)
     ratio = None if tokens is None else _tokens_per_char(texts, duplicates, tokens)
@@ -48,6 +50,7 @@ def cut_totals(texts: Table, duplicates: Table, tokens: Table | None) -> CutTota
     return CutTotals(
         documents=cut_docs,
         units=units,
+        unit=stage.cut_unit,
         chars=chars,
         left_out=left_out,
         left_out_chars=left_out_chars,
@@ -59,13 +62,16 @@ def _tokens_per_char(texts: Table, duplicates: Table, tokens: Table) -> float | 
     """Return the ratio in the tokenized text of the first input files."""
     kept, decided = RowsBySource(texts, verdict="kept"), RowsBySource(duplicates)
     tokenized = RowsBySource(tokens)
+    # Of units, the characters between them do not count.
+    column = "unit_chars" if "unit_chars" in texts.schema.names else "text"
     num_tokens = num_chars = 0
     for source in tokenized.sources()[:_SAMPLE]:
         rows = tokenized.read(source, ["row", "num_tokens"])
         num_tokens += pc.sum(rows["num_tokens"]).as_py() or 0
-        units = kept.read(source, ["row", "unit_chars"])
-        units = units.filter(pc.is_in(units["row"], rows["row"].combine_chunks()))
-        num_chars += pc.sum(pc.list_flatten(units["unit_chars"])).as_py() or 0
+        stored = kept.read(source, ["row", column])
+        stored = stored.filter(pc.is_in(stored["row"], rows["row"].combine_chunks()))[column]
+        chars = pc.utf8_length(stored) if column == "text" else pc.list_flatten(stored)
+        num_chars += pc.sum(chars).as_py() or 0
         cut = decided.read(source, ["kind", "cut_chars"])
         num_chars -= (
             pc.sum(cut.filter(pc.equal(cut["kind"], schemas.CUT))["cut_chars"]).as_py() or 0

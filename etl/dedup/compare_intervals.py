@@ -1,0 +1,161 @@
+"""Compare intervals of windows: which are repeats, and of which the bytes must be read."""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from etl.dedup.numbered_files import file_of
+from etl.dedup.short_documents import DECIDED_SHORT, bucket_of, empty_numbers
+from etl.dedup.snippets import INTERVALS, REQUESTS, snippet_texts
+from etl.kernels.bytes.cut_ranges import CutRanges, merge_ranges
+from etl.kernels.hashing.repeated_windows import (
+    Intervals,
+    are_repeats,
+    compare_chunks,
+    find_repeats,
+    may_share_windows,
+)
+from etl.kernels.hashing.sorted_sets import among, distinct
+from etl.kernels.hashing.window_anchors import LOCAL
+
+CUT_MESSAGES: Final = empty_numbers("document", "start", "end", "keeper", "bucket")
+"""Ranges of bytes to cut from documents."""
+
+WINDOW_CUTS: Final = empty_numbers("hash", *CUT_MESSAGES.columns)
+"""Ranges of windows that are repeats, with the key of their interval; not merged."""
+
+MARKED: Final = INTERVALS.assign(state=pd.Series(dtype="int64"))
+"""Intervals, and what short documents mean for each: one of the states below."""
+
+UNTOUCHED: Final = 0
+"""The state of an interval whose key no short document has: what has been decided for its key is valid."""
+
+TOUCHED: Final = 1
+"""The state of an interval whose key a short document has."""
+
+GOES: Final = 2
+"""The state of an interval of a short document."""
+
+
+def mark_short(intervals: pd.DataFrame, short: pd.DataFrame) -> pd.DataFrame:
+    """Return all intervals with their states; ``short`` has the documents that are dropped."""
+    hashes = intervals["hash"].to_numpy()
+    goes = among(intervals["document"].to_numpy(), short["document"].to_numpy())
+    goes |= intervals["ordinal"].to_numpy() == DECIDED_SHORT
+    touched = among(hashes, distinct(hashes[goes]))
+    return intervals[INTERVALS.columns].assign(state=np.where(goes, GOES, touched * TOUCHED))
+
+
+def that_stay(marked: pd.DataFrame) -> pd.DataFrame:
+    """Return the intervals of documents that are not short."""
+    return marked[marked["state"] != GOES]
+
+
+def touched_keys(marked: pd.DataFrame) -> pd.DataFrame:
+    """Return the keys, as ``hash``, that short documents have."""
+    return pd.DataFrame({"hash": distinct(marked["hash"].to_numpy()[marked["state"] == GOES])})
+
+
+def untouched(cuts: pd.DataFrame, touched: pd.DataFrame) -> pd.DataFrame:
+    """Return the ranges of windows whose keys no short document has."""
+    return cuts[~among(cuts["hash"].to_numpy(), distinct(touched["hash"].to_numpy()))]
+
+
+@dataclass(frozen=True)
+class CompareIntervals:
+    """Partition tasks that compare intervals and windows."""
+
+    min_bytes: int
+    chunks_per_key: int
+
+    def cuts(self, intervals: pd.DataFrame) -> pd.DataFrame:
+        """Return the ranges of repeats: local intervals, and all but the first of equal chunks."""
+        found, is_repeat, firsts, _ = self._compare(intervals)
+        is_cut = is_repeat | ((found["chunk"] == LOCAL) & (found["ordinal"] >= 0))
+        starts = found["ordinal"][is_cut]
+        ends = starts + found["windows"][is_cut] - 1 + self.min_bytes
+        documents = found["document"]
+        return _merged(documents[is_cut], starts, ends, documents[firsts][is_cut])
+
+    def requests(self, intervals: pd.DataFrame) -> pd.DataFrame:
+        """Return the intervals whose windows must be compared, with the columns of ``REQUESTS``.
+
+        If they have states, only intervals of touched keys and of keys with very many chunks.
+        """
+        found, is_repeat, firsts, num_chunks = self._compare(intervals)
+        is_local, is_decided = found["chunk"] == LOCAL, found["ordinal"] < 0
+        # Of a decided document, the first interval with a chunk is enough.
+        is_other = is_decided & (firsts != np.arange(len(firsts)))
+        wanted = (num_chunks != 1) & ~is_repeat & ~is_local & ~is_other
+        hashed = num_chunks > self.chunks_per_key
+        if "state" in intervals:
+            wanted &= hashed | (intervals["state"].to_numpy() == TOUCHED)
+        columns = {name: values[wanted] for name, values in found.items()}
+        columns["hashed"] = hashed[wanted].astype(np.int64)
+        columns["bucket"] = file_of(columns["document"])
+        return pd.DataFrame(columns)[REQUESTS.columns]
+
+    def sizes(self, requests: pd.DataFrame) -> pd.DataFrame:
+        """Return the bytes and hashes about to be read; the sizes in decided documents are guessed."""
+        windows = np.maximum(requests["windows"].to_numpy(), self.min_bytes // 4)
+        hashed = requests["hashed"].to_numpy() > 0
+        texts = int((windows + self.min_bytes)[~hashed].sum())
+        return pd.DataFrame({"bytes": [texts], "hashed": [int(windows[hashed].sum())]})
+
+    def window_cuts(self, snippets: pd.DataFrame) -> pd.DataFrame:
+        """Return the ranges of repeated windows, with the columns of ``WINDOW_CUTS``."""
+        keys, intervals, are_decided, texts = snippet_texts(snippets)
+        found = find_repeats(texts, intervals, self.min_bytes)
+        is_cut = ~are_decided[found.intervals]
+        owners, firsts = found.intervals[is_cut], found.firsts[is_cut]
+        documents = intervals.documents[owners]
+        columns = {
+            "hash": keys[owners],
+            "document": documents,
+            "start": found.starts[is_cut],
+            "end": found.ends[is_cut],
+            "keeper": intervals.documents[firsts],
+        }
+        return pd.DataFrame(columns).assign(bucket=bucket_of(documents))
+
+    def merged(self, cuts: pd.DataFrame) -> pd.DataFrame:
+        """Return the same bytes in fewer ranges, with the columns of ``CUT_MESSAGES``."""
+        names = ("document", "start", "end", "keeper")
+        return _merged(*(np.array(cuts[name]) for name in names))
+
+    def _compare(
+        self, intervals: pd.DataFrame
+    ) -> tuple[
+        dict[str, NDArray[np.int64]], NDArray[np.bool_], NDArray[np.int64], NDArray[np.int64]
+    ]:
+        """Return the columns, which intervals are repeats, their firsts, and the chunks of their keys.
+
+        The number of chunks is 2 at least for keys whose equal chunks may share windows.
+        """
+        found = {name: np.array(intervals[name], np.int64) for name in INTERVALS.columns}
+        some = Intervals(
+            found["document"],
+            found["ordinal"].astype(np.int32),
+            found["windows"].astype(np.int32),
+        )
+        matches = compare_chunks(found["hash"], found["chunk"], some)
+        is_compared = (found["chunk"] != LOCAL) & (found["ordinal"] >= 0)
+        is_repeat = are_repeats(some, matches.firsts, self.min_bytes) & is_compared
+        shares = may_share_windows(found["hash"], matches)
+        num_chunks = np.where(shares, np.maximum(matches.chunks_of_key, 2), 1)
+        return found, is_repeat, matches.firsts, num_chunks
+
+
+def _merged(
+    documents: NDArray[np.int64],
+    starts: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    keepers: NDArray[np.int64],
+) -> pd.DataFrame:
+    """Return disjoint ranges with the columns of ``CUT_MESSAGES``: fewer rows for the shuffle."""
+    ranges = merge_ranges(CutRanges(documents, starts, ends, keepers))
+    columns = dict(zip(("document", "start", "end", "keeper"), ranges, strict=True))
+    return pd.DataFrame(columns).assign(bucket=bucket_of(ranges.documents))[CUT_MESSAGES.columns]
