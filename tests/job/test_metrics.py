@@ -43,7 +43,7 @@ Samples = dict[str, dict[tuple[tuple[str, str], ...], float]]
 
 @dataclass
 class Runs:
-    """Two runs of a lake and a shuffle, at both sizes of deduplication."""
+    """Two runs of a lake and a shuffle, at both sizes of deduplication, and runs of other stages."""
 
     lake: str
     reports: list[etl.RunReport]
@@ -79,8 +79,11 @@ def runs(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Path) -> Iter
             totals.clear()
             recipe = a_recipe(source, lake, tiny_tokenizer)
             reports.append(etl.run(recipe, cluster=client, listener=Totals()))
-        stage = {"dedup_minhash": {"verify": "estimate"}}
-        etl.run(a_recipe(source, folder / "similar", tiny_tokenizer, stage), cluster=client)
+        for name, stage in (
+            ("similar", {"dedup_minhash": {"verify": "estimate"}}),
+            ("passages", {"dedup_substrings": {"min_bytes": 40}}),
+        ):
+            etl.run(a_recipe(source, folder / name, tiny_tokenizer, stage), cluster=client)
         metrics = read_metrics(client)
         etl.shuffle(str(lake), cluster=client)
         yield Runs(
