@@ -89,7 +89,7 @@ OPEN_PARQUET = (
     "etl.delta.checkpoint",
     "etl.exports.documents",
     "etl.exports.megatron",
-    "etl.job.cost_estimate",
+    "etl.job.text_expansion",
     "etl.loader.*",
     "etl.maintenance.commit_losses",
     "etl.sources.peek",

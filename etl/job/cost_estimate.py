@@ -27,24 +27,19 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
-import pyarrow as pa
-
 from etl import schemas, storage
 from etl.compute.worker_count import local_workers
 from etl.delta.table import Table
-from etl.errors import StorageError
 from etl.job.dedup_costs import DEDUP_COSTS, stored_share, text_reads
 from etl.job.egress import RANGE_BYTES, read_bytes, reads_by_store
 from etl.job.packs import count_packs, pack_units
 from etl.job.plan import Plan
+from etl.job.text_expansion import expansion_of, parquet_expansion
 from etl.lake.open_table import find_table
 from etl.lake.stage_costs import READ, TOKENIZE, WRITE, stage_costs
 from etl.lake.table_versions import stream_versions
-from etl.parquet.parquet_file import read_footer
 from etl.recipe.recipe import Recipe
 from etl.schemas import Usage
-from etl.sources import Split
-from etl.sources.split import split_compression
 
 _MB: Final = 1e6
 
@@ -75,9 +70,6 @@ _OVERHEAD = (
 STARTUP_SECONDS: Final = 3.0
 """Core-seconds of each worker before its first split: imports, kernels, tokenizer; measured with the demo."""
 
-_SAMPLED_FILES = 4
-_EXPANSION = {"gzip": 3.0, "zstd": 3.5, "parquet": 2.5}
-_JSON = 0.9  # text in JSON Lines and CSV, the rest is syntax and other columns
 STORED_TEXT: Final = 0.28  # bytes of texts on disk per byte of text: zstd
 _STORED_DOCUMENTS = 0.02  # bytes of documents on disk per byte of text: zstd, with signals
 _TOKEN_BYTES = 0.35  # bytes of tokens on disk per byte of text: 1.5 per token of 4.2 bytes, zstd
@@ -135,9 +127,9 @@ def estimate_cost(
     recipe = plan.recipe
     basis = _basis(_open_tables(recipe) if tables is None else tables)
     inputs = sum(read_bytes(split) for splits in (plan.splits, plan.uncounted) for split in splits)
-    parquet = basis.expansion or _parquet_expansion(plan)
+    parquet = basis.expansion or parquet_expansion(plan)
     text = sum(
-        split.bytes * (basis.expansion or _expansion(split, parquet)) for split in plan.splits
+        split.bytes * (basis.expansion or expansion_of(split, parquet)) for split in plan.splits
     )
     stored = basis.stored.get("texts", STORED_TEXT)
     # Units of earlier runs pass the later steps only.
@@ -199,33 +191,6 @@ def _num_later_passes(recipe: Recipe) -> float:
     stages = recipe.dedup_stages
     tokenizes = recipe.tokenize_stage is not None and bool(stages)
     return float(tokenizes) + text_reads(stage.kind for stage in stages)
-
-
-def _expansion(split: Split, parquet: float) -> float:
-    """Return the bytes of text per byte of a split."""
-    if split.format in ("parquet", "delta"):
-        return parquet
-    compression = split_compression(split.uri)[1]
-    expansion = _EXPANSION.get(compression or split.format, 1.0)
-    return expansion * (_JSON if split.format in ("jsonl", "csv") else 1.0)
-
-
-def _parquet_expansion(plan: Plan) -> float:
-    """Return the uncompressed bytes of the text column per byte of a few of the Parquet files."""
-    uris = dict.fromkeys(each.uri for each in plan.splits if each.format in ("parquet", "delta"))
-    column, text, size = plan.recipe.source.columns.text, 0, 0
-    spread = islice(uris, 0, None, max(1, len(uris) // _SAMPLED_FILES))
-    for uri in islice(spread, _SAMPLED_FILES):
-        try:
-            with storage.open_input(uri) as file:
-                footer, num_bytes = read_footer(file), file.size()
-        except (StorageError, pa.ArrowException, OSError):
-            continue  # its splits will be quarantined
-        groups = (footer.row_group(index) for index in range(footer.num_row_groups))
-        chunks = (group.column(i) for group in groups for i in range(group.num_columns))
-        text += sum(c.total_uncompressed_size for c in chunks if c.path_in_schema == column)
-        size += num_bytes
-    return text / size if text else _EXPANSION["parquet"]
 
 
 def _stored_bytes(recipe: Recipe, basis: Basis, text: float, old: float) -> int:
