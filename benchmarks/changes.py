@@ -9,25 +9,16 @@ command, medians; they include the start of Python, which is most of a run that 
 """
 
 import argparse
-import ctypes
 import json
-import os
-import resource
 import shutil
 import statistics
-import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from child_times import measure_command
 from token_data import data_folder, tokenizer
-
-_SET_CHILD_SUBREAPER = 36  # prctl(2)
-_CODE = "from etl.cli import main; main()"
 
 
 def stages(
@@ -54,8 +45,6 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--only", choices=CHANGES)
     arguments = parser.parse_args()
-    # Processes that outlive their parents become children of this one, so that their time is counted.
-    ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     with tempfile.TemporaryDirectory() as folder:
         for row in _rows(Path(folder), arguments.repeat, arguments.only):
             print(row, flush=True)
@@ -92,15 +81,7 @@ def _run(folder: Path, changed: list[Any], lake: str, *options: str) -> tuple[fl
         json.dumps({"name": "changes", "source": source, "stages": [*changed, last]}), "utf-8"
     )
     command = ["run", str(recipe), "--lake", str(folder / lake), "--workers", "2", *options]
-    before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    subprocess.run([sys.executable, "-c", _CODE, *command], check=True, capture_output=True)
-    wall = time.perf_counter() - begun
-    with suppress(ChildProcessError):
-        while True:
-            os.wait()
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return cpu, wall
+    return measure_command(command)
 
 
 if __name__ == "__main__":

@@ -35,8 +35,9 @@ from etl.dedup import exact
 from etl.dedup.choose_keepers import choose_keepers
 from etl.dedup.dedup_pass import PassResult
 from etl.dedup.document_reader import DocumentReader
+from etl.dedup.file_groups import FILES_PER_DUPLICATES_FILE
 from etl.dedup.key_lookup import StoredKeys
-from etl.dedup.numbered_files import FILES_PER_DUPLICATES_FILE, address, file_of, row_of
+from etl.dedup.numbered_files import address, file_of, row_of
 from etl.dedup.pairs import PAIRS
 from etl.dedup.similarity import SIMILAR_PAIRS, bucket_of
 from etl.dedup.stored_file_list import StoredFileList

@@ -9,24 +9,19 @@ that of all processes. The figures are medians of three pairs.
 
 import argparse
 import json
-import os
-import resource
 import statistics
-import subprocess
-import sys
 import tempfile
-import time
 from collections import defaultdict
 from pathlib import Path
 
 import deltalake
 import pyarrow.parquet as pq
+from child_times import measure_command
 from token_data import data_folder, tokenizer
 
 ROOT = Path(__file__).parent.parent
 TABLES = ("documents", "texts", "tokens")
 PAIRS = 3
-_CODE = "from etl.cli import main; main()"
 
 
 def write_input(data: Path, folder: Path, files: int, characters: int) -> None:
@@ -38,27 +33,6 @@ def write_input(data: Path, folder: Path, files: int, characters: int) -> None:
         start = number * characters % (len(text) - characters)
         document = {"text": f"{number} {text[start : start + characters]}"}
         (folder / f"{number:05}.jsonl").write_text(json.dumps(document) + "\n")
-
-
-def measure(checkout: Path, recipe: Path, lake: Path) -> tuple[float, float]:
-    """Run a recipe; return the CPU seconds of all processes, and wall seconds."""
-    before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    command = [
-        sys.executable,
-        "-c",
-        _CODE,
-        "run",
-        str(recipe),
-        "--lake",
-        str(lake),
-        "--workers",
-        "2",
-    ]
-    environment = {**os.environ, "PYTHONPATH": str(checkout)}
-    subprocess.run(command, check=True, capture_output=True, env=environment, cwd=lake.parent)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return cpu, time.perf_counter() - begun
 
 
 def main() -> None:
@@ -82,7 +56,8 @@ def main() -> None:
         for pair in range(PAIRS + 1):  # the first compiles kernels, and does not count
             for which, checkout in checkouts.items():
                 lake = folder / f"{which.split()[-1]}-{pair}"
-                times = measure(checkout, recipe, lake)
+                command = ["run", str(recipe), "--lake", str(lake), "--workers", "2"]
+                times = measure_command(command, checkout)
                 counts = [len(deltalake.DeltaTable(lake / table).file_uris()) for table in TABLES]
                 if pair:
                     figures[which].append((*times, *counts))

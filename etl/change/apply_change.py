@@ -10,13 +10,13 @@
 
 import random
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from etl import schemas, storage
+from etl import schemas
 from etl.change.changed_units import (
     RowReader,
     UnitChange,
@@ -34,10 +34,10 @@ from etl.errors import ConflictError, MismatchError
 from etl.lake.commit_info import find_record
 from etl.lake.drop_units import sharing_units
 from etl.lake.jobs import Job
-from etl.lake.lake_epochs import all_ledgers
 from etl.lake.ledger import Ledger
 from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.lineage_record import Change
+from etl.lake.recipe_ledgers import is_followed, open_all_ledgers
 from etl.lake.table_specs import DOCUMENTS
 from etl.plural import many
 from etl.recipe.recipe import Recipe
@@ -107,8 +107,8 @@ def find_lake_change(recipe: Recipe) -> LakeChange | None:
     def change_of(unit: str) -> UnitChange:
         # With a transform, stored texts are not those that the stages begin with. Without the last
         # change, some kept documents have none.
-        is_followed = texts.change == documents.change and texts.is_done(texts.key(unit))
-        has_texts = is_followed and not judge.old.transforms
+        has_texts = is_followed([documents, texts]) and texts.is_done(texts.key(unit))
+        has_texts &= not judge.old.transforms
         return find_change(judge, table, files[unit], has_texts=has_texts)
 
     with ThreadPoolExecutor(_THREADS) as pool:
@@ -137,22 +137,6 @@ def find_lake_change(recipe: Recipe) -> LakeChange | None:
 def _gone(names: Sequence[str]) -> str:
     count = many(len(names), "input file")
     return f"{count} with records to read again changed or not listed any more, first {names[0]}"
-
-
-def open_all_ledgers(recipe: Recipe) -> dict[str, Ledger]:
-    """Open the ledgers of all tables of a recipe's lake, those that it fills with its fingerprints."""
-    lake = storage.normalize(str(recipe.lake))
-    opened = [
-        Ledger(recipe.table_url(step), fingerprint=recipe.fingerprint(step))
-        for step in reversed(recipe.steps)
-    ]
-    ledgers = all_ledgers(lake, opened)
-    return {name: ledger for name, ledger in ledgers.items() if ledger.table is not None}
-
-
-def is_followed(ledgers: Iterable[Ledger]) -> bool:
-    """Return whether all tables of a lake follow the last change of its recipe."""
-    return len({ledger.change for ledger in ledgers}) <= 1
 
 
 @dataclass(frozen=True, kw_only=True)

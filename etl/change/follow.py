@@ -72,17 +72,10 @@ class Follower:
                 ledger.drop(drop, self._describe(name), lake_epoch=self._documents.lake_epoch)
 
     def _follow_texts(self, ledger: Ledger) -> None:
-        kept = self._kept(ledger)
-        table = ledger.table
-        assert table is not None
-        wanted = kept.select("source", "row", "content_hash").to_arrow()
-        wanted = wanted.cast(pa.schema([table.schema.field(n) for n in wanted.column_names]))
-        difference = find_difference(table, wanted, self._sources())
-        missing = _by_unit(kept, difference)
+        difference, missing = self._difference(ledger, ["source", "row", "content_hash"])
         self._commit(ledger, difference, self._write_texts(ledger, missing))
 
     def _follow_tokens(self, ledger: Ledger) -> None:
-        kept = self._kept(ledger)
         table, texts = ledger.table, self.ledgers["texts"].table
         assert table is not None
         assert texts is not None
@@ -92,27 +85,33 @@ class Follower:
                 where=table.url,
                 hint="run the recipe with the earlier `tokenize` first, or pass --rebuild",
             )
-        wanted = kept.select("source", "row").to_arrow()
-        wanted = wanted.cast(pa.schema([table.schema.field(n) for n in wanted.column_names]))
-        difference = find_difference(table, wanted, self._sources())
-        missing = _by_unit(kept, difference)
+        difference, missing = self._difference(ledger, ["source", "row"])
         self._commit(ledger, difference, self._write_tokens(ledger, texts, missing))
+
+    def _difference(
+        self, ledger: Ledger, columns: Sequence[str]
+    ) -> tuple[RowDifference, _Addresses]:
+        """Return how a table differs from the kept documents in some columns, and which rows it lacks."""
+        table, kept = ledger.table, self._kept(ledger, columns)
+        assert table is not None
+        schema = pa.schema([table.schema.field(name) for name in columns])
+        wanted = kept.select(columns).to_arrow().cast(schema)
+        difference = find_difference(table, wanted, self._sources())
+        return difference, _by_unit(kept, difference)
 
     def _sources(self) -> set[str]:
         """Return the input files of all documents."""
         assert self._documents.table is not None
         return {file["min.source"] for file in unit_files(self._documents.table) if file["rows"]}
 
-    def _kept(self, ledger: Ledger) -> pl.DataFrame:
-        """Return the kept documents of the units that a table has done, with the key of their unit."""
+    def _kept(self, ledger: Ledger, columns: Sequence[str]) -> pl.DataFrame:
+        """Return columns of the kept documents of units that a table has done, with the key of their unit."""
         documents = self._documents.table
         assert documents is not None
-        is_texts = ledger is self.ledgers["texts"]
         parts = [_NONE]
         for unit, files in files_by_unit(documents).items():
             kept = [file for file in files if file["partition.verdict"] == "kept" and file["rows"]]
             if kept and ledger.is_done(ledger.key(unit)):
-                columns = ["source", "row", *(["content_hash"] if is_texts else [])]
                 rows = pl.DataFrame(read_rows(documents, kept, columns)).drop("verdict")
                 parts.append(rows.with_columns(unit=pl.lit(unit)))
         return pl.concat(parts, how="diagonal")

@@ -7,8 +7,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from etl.dedup.file_groups import group_of
 from etl.dedup.numbered_files import file_of
-from etl.dedup.short_documents import DECIDED_SHORT, bucket_of, empty_numbers
+from etl.dedup.short_documents import DECIDED_SHORT, empty_numbers
 from etl.dedup.snippets import INTERVALS, REQUESTS, snippet_texts
 from etl.kernels.bytes.cut_ranges import CutRanges, merge_ranges
 from etl.kernels.hashing.repeated_windows import (
@@ -119,7 +120,7 @@ class CompareIntervals:
             "end": found.ends[is_cut],
             "keeper": intervals.documents[firsts],
         }
-        return pd.DataFrame(columns).assign(bucket=bucket_of(documents))
+        return pd.DataFrame(columns).assign(bucket=group_of(documents))
 
     def merged(self, cuts: pd.DataFrame) -> pd.DataFrame:
         """Return the same bytes in fewer ranges, with the columns of ``CUT_MESSAGES``."""
@@ -158,4 +159,4 @@ def _merged(
     """Return disjoint ranges with the columns of ``CUT_MESSAGES``: fewer rows for the shuffle."""
     ranges = merge_ranges(CutRanges(documents, starts, ends, keepers))
     columns = dict(zip(("document", "start", "end", "keeper"), ranges, strict=True))
-    return pd.DataFrame(columns).assign(bucket=bucket_of(ranges.documents))[CUT_MESSAGES.columns]
+    return pd.DataFrame(columns).assign(bucket=group_of(ranges.documents))[CUT_MESSAGES.columns]

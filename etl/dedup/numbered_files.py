@@ -28,10 +28,6 @@ ROW_BITS = 40
 """Bits of the row in an address: row numbers are below 2^40, and a lake has fewer than 2^23 units."""
 
 
-FILES_PER_DUPLICATES_FILE = 64
-"""Neighbouring units whose duplicates share a data file of ``duplicates``."""
-
-
 @dataclass(frozen=True)
 class NumberedFile:
     """The kept rows of a unit of work; numbers follow arrivals, then the order of addresses."""

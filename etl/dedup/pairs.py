@@ -16,7 +16,8 @@ from etl.compute.compute_frames import compute_frame
 from etl.compute.frame_shuffles import shuffle_by_value
 from etl.compute.frame_tasks import map_frames
 from etl.dedup.document_reader import DocumentReader
-from etl.dedup.numbered_files import FILES_PER_DUPLICATES_FILE, NumberedFile, file_of, row_of
+from etl.dedup.file_groups import group_of, shuffle_by_group
+from etl.dedup.numbered_files import NumberedFile, file_of, row_of
 from etl.dedup.stored_file_list import StoredFileList
 from etl.lake.table_specs import DUPLICATES
 from etl.parquet.data_file import DataFile, DataFileWriter
@@ -66,9 +67,8 @@ class PairWriter:
 
     def write(self, client: Client, pairs: dd.DataFrame) -> list[DataFile]:
         """Write all pairs on the workers and return the new data files."""
-        groups = 1 + len(self.files) // FILES_PER_DUPLICATES_FILE
         pairs = map_frames("pairs.group", _with_buckets, pairs, meta=_BUCKETS)
-        pairs = shuffle_by_value(pairs, "bucket", min(pairs.npartitions, groups))
+        pairs = shuffle_by_group(pairs, self.files)
         results = map_frames("pairs.write", self, pairs, meta=_WRITTEN)
         written = compute_frame(client, results, label="duplicates")
         return [DataFile(**fields) for text in written["data_files"] for fields in json.loads(text)]
@@ -122,5 +122,4 @@ class PairWriter:
 
 
 def _with_buckets(pairs: pd.DataFrame) -> pd.DataFrame:
-    bucket = file_of(pairs["document"].to_numpy()) // FILES_PER_DUPLICATES_FILE
-    return pairs.assign(bucket=bucket)
+    return pairs.assign(bucket=group_of(pairs["document"].to_numpy()))

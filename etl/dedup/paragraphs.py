@@ -19,7 +19,7 @@ partitions of documents which are short: 24 bytes for each document and partitio
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import dask.dataframe as dd
 import numpy as np
@@ -29,38 +29,31 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from etl import schemas
 from etl.compute.compute_frames import hold_frame
-from etl.compute.frame_shuffles import (
-    partitions_for,
-    shuffle_by_range,
-    task_batches,
-)
 from etl.compute.frame_tasks import map_frames
-from etl.dedup.cut_rows import CutDocuments, CutRowWriter, count_values
+from etl.dedup.cut_rows import CutDocuments, CutRowWriter
 from etl.dedup.dedup_pass import PassInput, PassResult
 from etl.dedup.document_reader import DocumentReader
+from etl.dedup.file_groups import group_of, shuffle_by_group
 from etl.dedup.key_lookup import SHORT_CHECK, StoredKeys, units_of
 from etl.dedup.numbered_files import (
     NumberedFile,
     address,
     row_of,
 )
+from etl.dedup.shared_passages import Passages, shared_passages
 from etl.dedup.short_documents import (
     DECIDED,
     DECIDED_SHORT,
-    bucket_of,
+    decided_ordinals,
     empty_numbers,
     leave_out_short,
-    shuffle_by_bucket,
 )
 from etl.dedup.stored_file_list import StoredFileList
-from etl.kernels.hashing.sorted_sets import among
 from etl.stages.dedup_paragraphs import DedupParagraphs
 
 _UNITS = empty_numbers("hash", "document", "ordinal")
 _REPEATS = empty_numbers("document", "ordinal", "keeper", "bucket")
-_UNITS_PER_ROW: Final = 16  # of a typical web page; only decides how many data files a task reads
 
 
 def find_repeated_passages(
@@ -75,7 +68,8 @@ def find_repeated_passages(
     # Repeats are determined twice. Of ``a``, ``a b`` and ``b c d``, the second document loses ``a``. If
     # ``b`` alone is too short, it is dropped, and then ``b`` must not be cut from the third document, as
     # it was the first time.
-    units = hold_frame(client, _shared_units(inputs, earlier), label=stage.kind)
+    units = shared_passages(inputs, _units(inputs.reader), earlier)
+    units = hold_frame(client, units, label=stage.kind)
     earlier = earlier.write(inputs)
     describe = _DescribeUnits(inputs.reader, stage.joint)
     writer = CutRowWriter(inputs.files, inputs.reader, inputs.name, stage.min_rest_chars, describe)
@@ -86,32 +80,23 @@ def find_repeated_passages(
     return replace(earlier, data_files=(*earlier.data_files, *new))
 
 
-def _shared_units(inputs: PassInput, earlier: PassResult) -> dd.DataFrame:
-    """Return the units of all documents whose hash occurs more than once, with the columns of ``_UNITS``.
-
-    Documents that earlier passes drop are left out.
-    """
-    files, reader = inputs.files, inputs.reader
-    stored = StoredKeys.of(inputs.keys, files, "cut", reader)
-    numbers, rows = files.chosen(lambda f: "cut" in f.kinds and "cut" not in f.keyed)
-    file_parts = task_batches(numbers, rows * _UNITS_PER_ROW)
-    num_units = count_values(inputs, file_parts, "unit_hashes")
-    units = files.frame(
-        file_parts, read=partial(_read_units, reader=reader), meta=_UNITS, label="cuts.units"
+def _units(reader: DocumentReader) -> Passages:
+    """Return how the units of documents are read, with the columns of ``_UNITS``."""
+    return Passages(
+        meta=_UNITS,
+        column="unit_hashes",
+        per_row=16,
+        label="cuts.units",
+        read=partial(_read_units, reader=reader),
+        share=_ShareUnits,
     )
-    units = earlier.leave_out(units, file_parts, "document")
-    units = shuffle_by_range(units, "hash", partitions_for(num_units, stored.rows))
-    return map_frames("cuts.shared", _ShareUnits(stored), units, meta=_UNITS)
 
 
 def _read_units(file: NumberedFile, *, reader: DocumentReader) -> pd.DataFrame:
     """Return the units of a file that are compared, with the columns of ``_UNITS``."""
     units = units_of(reader.read(file, ["unit_hashes"]))
     documents = address(np.int64(file.number), units.rows)
-    ordinals = units.ordinals
-    if file.decided:
-        is_short = among(units.rows, reader.listed_rows(file, [schemas.SHORT]))
-        ordinals = np.where(is_short, DECIDED_SHORT, DECIDED)
+    ordinals = decided_ordinals(file, units.rows, reader) if file.decided else units.ordinals
     return pd.DataFrame({"hash": units.hashes, "document": documents, "ordinal": ordinals})
 
 
@@ -144,7 +129,7 @@ def shared_units(units: pd.DataFrame) -> pd.DataFrame:
 def _repeats(units: dd.DataFrame, files: StoredFileList) -> dd.DataFrame:
     """Return the repeats among units, with neighbouring data files in the same partition."""
     repeats = map_frames("cuts.repeats", repeats_of, units, meta=_REPEATS)
-    return shuffle_by_bucket(repeats, files)
+    return shuffle_by_group(repeats, files)
 
 
 def repeats_of(units: pd.DataFrame) -> pd.DataFrame:
@@ -158,7 +143,7 @@ def repeats_of(units: pd.DataFrame) -> pd.DataFrame:
         .with_columns(keeper=pl.when("is_first").then(pl.col("document")).forward_fill())
         .filter(~pl.col("is_first") & (pl.col("ordinal") >= 0))
     )
-    bucket = bucket_of(repeats["document"].to_numpy())
+    bucket = group_of(repeats["document"].to_numpy())
     columns = {name: repeats[name].to_numpy() for name in ("document", "ordinal", "keeper")}
     return pd.DataFrame({**columns, "bucket": bucket})
 

@@ -14,10 +14,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from etl import schemas
 from etl.compute.frame_shuffles import range_of, shuffle_by_value
 from etl.compute.frame_tasks import map_frames
-from etl.dedup.numbered_files import FILES_PER_DUPLICATES_FILE, file_of
-from etl.dedup.stored_file_list import StoredFileList
+from etl.dedup.document_reader import DocumentReader
+from etl.dedup.file_groups import group_of
+from etl.dedup.numbered_files import NumberedFile
 from etl.kernels.hashing.sorted_sets import among, distinct
 
 DECIDED: Final = -1
@@ -27,20 +29,17 @@ DECIDED_SHORT: Final = -2
 """The ordinal of all passages of a decided document that was dropped as short."""
 
 
+def decided_ordinals(
+    file: NumberedFile, rows: NDArray[np.int64], reader: DocumentReader
+) -> NDArray[np.int64]:
+    """Return the ordinal of each passage of a decided file, given the row of its document."""
+    is_short = among(rows, reader.listed_rows(file, [schemas.SHORT]))
+    return np.where(is_short, DECIDED_SHORT, DECIDED)
+
+
 def empty_numbers(*names: str) -> pd.DataFrame:
     """Return a frame of int64 columns without rows."""
     return pd.DataFrame({name: pd.Series(dtype="int64") for name in names})
-
-
-def bucket_of(documents: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the number of the group of neighbouring files of each document, whose rows share a file."""
-    return file_of(documents) // FILES_PER_DUPLICATES_FILE
-
-
-def shuffle_by_bucket(frame: dd.DataFrame, files: StoredFileList) -> dd.DataFrame:
-    """Return a frame with equal values of ``bucket`` in the same partition."""
-    groups = 1 + len(files) // FILES_PER_DUPLICATES_FILE
-    return shuffle_by_value(frame, "bucket", min(frame.npartitions, groups))
 
 
 _QUESTIONS = empty_numbers("document", "range", "bucket")
@@ -81,7 +80,7 @@ def questions(passages: pd.DataFrame, *, partitions: int) -> pd.DataFrame:
     # Any range of a partition leads back to it, so the first passage's is enough.
     own = range_of(passages["hash"].to_numpy()[:1], partitions)
     columns = {"document": documents, "range": np.resize(own, len(documents))}
-    return pd.DataFrame(columns).assign(bucket=bucket_of(documents))
+    return pd.DataFrame(columns).assign(bucket=group_of(documents))
 
 
 def answers(short: pd.DataFrame, asked: pd.DataFrame) -> pd.DataFrame:

@@ -141,7 +141,7 @@ class SimilarityCheck:
                 group,
                 state,
                 self.stage.min_similarity,
-                is_containment=self.stage.verify == "containment",
+                is_containment=self.stage.is_containment,
             )
         is_similar = similarity > 0
         return pairs.assign(similarity=similarity)[is_similar][list(SIMILAR_PAIRS.columns)]

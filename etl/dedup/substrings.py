@@ -38,7 +38,6 @@ from etl.compute.frame_shuffles import (
     partitions_for,
     shuffle_by_range,
     shuffle_by_value,
-    task_batches,
 )
 from etl.compute.frame_tasks import map_frames
 from etl.dedup.compare_intervals import (
@@ -51,17 +50,19 @@ from etl.dedup.compare_intervals import (
     touched_keys,
     untouched,
 )
-from etl.dedup.cut_rows import CutDocuments, CutRowWriter, count_values
+from etl.dedup.cut_rows import CutDocuments, CutRowWriter
 from etl.dedup.dedup_pass import PassInput, PassResult
 from etl.dedup.document_reader import DocumentReader
+from etl.dedup.file_groups import shuffle_by_group
 from etl.dedup.key_lookup import SHORT_CHECK, StoredKeys
 from etl.dedup.numbered_files import NumberedFile, address, row_of
+from etl.dedup.shared_passages import Passages, shared_passages
 from etl.dedup.short_documents import (
     DECIDED,
     DECIDED_SHORT,
+    decided_ordinals,
     empty_numbers,
     map_with_short,
-    shuffle_by_bucket,
 )
 from etl.dedup.snippets import INTERVALS, REQUESTS, SNIPPETS, SnippetReader, intervals_of
 from etl.kernels.bytes.cut_ranges import (
@@ -72,7 +73,6 @@ from etl.kernels.bytes.cut_ranges import (
 )
 from etl.kernels.bytes.utf8 import count_chars
 from etl.kernels.bytes.utf8 import texts as buffers
-from etl.kernels.hashing.sorted_sets import among
 from etl.kernels.hashing.window_anchors import LOCAL
 from etl.stages.dedup_substrings import DedupSubstrings
 
@@ -80,10 +80,7 @@ CHUNKS_PER_KEY: Final = 1 << 14
 """The most chunks of a key whose bytes are compared in one task; chosen here: 10 MB of text."""
 
 _SNIPPET_BYTES: Final = 1 << 25  # in a partition; with 50 bytes for each window, 0.3 GB of memory
-_READERS: Final = (
-    8  # tasks that read snippets, per partition of intervals: each has 20 to 50 MB of them
-)
-_INTERVALS_PER_ROW: Final = 48  # of a typical web page; only decides how many files a task reads
+_READERS: Final = 8  # per partition of intervals: each task reads 20 to 50 MB of snippets
 _SPREAD: Final = np.int64(-7046029254386353131)  # odd
 _SIZES = empty_numbers("bytes", "hashed")
 
@@ -97,7 +94,8 @@ def find_repeated_substrings(
     compared.
     """
     client = inputs.client
-    intervals = hold_frame(client, _shared_intervals(inputs, earlier), label=stage.kind)
+    intervals = shared_passages(inputs, _intervals(inputs.reader), earlier)
+    intervals = hold_frame(client, intervals, label=stage.kind)
     earlier = earlier.write(inputs)
     describe = _DescribeRanges(inputs.reader, stage)
     writer = CutRowWriter(inputs.files, inputs.reader, inputs.name, stage.min_chars, describe)
@@ -117,21 +115,16 @@ def find_repeated_substrings(
     return replace(earlier, data_files=(*earlier.data_files, *new))
 
 
-def _shared_intervals(inputs: PassInput, earlier: PassResult) -> dd.DataFrame:
-    """Return the intervals of all documents whose key occurs more than once, and all local ones.
-
-    Documents that earlier passes drop are left out.
-    """
-    files, reader = inputs.files, inputs.reader
-    stored = StoredKeys.of(inputs.keys, files, "cut", reader)
-    numbers, rows = files.chosen(lambda f: "cut" in f.kinds and "cut" not in f.keyed)
-    parts = task_batches(numbers, rows * _INTERVALS_PER_ROW)
-    num_intervals = count_values(inputs, parts, "anchor_keys")
-    read = partial(read_intervals, reader=reader)
-    intervals = files.frame(parts, read=read, meta=INTERVALS, label="cuts.intervals")
-    intervals = earlier.leave_out(intervals, parts, "document")
-    intervals = shuffle_by_range(intervals, "hash", partitions_for(num_intervals, stored.rows))
-    return map_frames("cuts.shared", ShareIntervals(stored), intervals, meta=INTERVALS)
+def _intervals(reader: DocumentReader) -> Passages:
+    """Return how the intervals of documents are read, with the columns of ``INTERVALS``."""
+    return Passages(
+        meta=INTERVALS,
+        column="anchor_keys",
+        per_row=48,
+        label="cuts.intervals",
+        read=partial(read_intervals, reader=reader),
+        share=ShareIntervals,
+    )
 
 
 def read_intervals(file: NumberedFile, *, reader: DocumentReader) -> pd.DataFrame:
@@ -144,10 +137,7 @@ def read_intervals(file: NumberedFile, *, reader: DocumentReader) -> pd.DataFram
     documents = address(np.int64(file.number), rows)
     # Local intervals are compared with none, and all have the key 0: the document decides their partition.
     hashes = np.where(chunks == LOCAL, documents * _SPREAD, columns["hash"])
-    ordinals = columns["start"]
-    if file.decided:
-        is_short = among(rows, reader.listed_rows(file, [schemas.SHORT]))
-        ordinals = np.where(is_short, DECIDED_SHORT, DECIDED)
+    ordinals = decided_ordinals(file, rows, reader) if file.decided else columns["start"]
     frame = pd.DataFrame(
         {
             "hash": hashes,
@@ -213,7 +203,7 @@ class _Comparison:
             map_frames("cuts.merged", tasks.merged, part, meta=CUT_MESSAGES) for part in windows
         ]
         whole = map_frames("cuts.repeats", tasks.cuts, intervals, meta=CUT_MESSAGES)
-        return shuffle_by_bucket(dd.concat([whole, *found]), self.inputs.files)
+        return shuffle_by_group(dd.concat([whole, *found]), self.inputs.files)
 
     def window_cuts(self, intervals: dd.DataFrame) -> _WindowCuts:
         """Return the ranges of repeated windows; the first part is held by the workers."""

@@ -1,11 +1,10 @@
 """The step of a run before its plan: change the recipe of the lake, or follow an interrupted change."""
 
-from etl.change.apply_change import Changer, is_followed, open_all_ledgers
 from etl.compute.listener import Listener
-from etl.job.change_plan import plan_change, price_change
 from etl.job.plan import other_recipe_error
 from etl.job.run_identity import RunIdentity
 from etl.lake.jobs import hold_job
+from etl.lake.recipe_ledgers import is_followed, open_all_ledgers
 
 
 def follow_change(run: RunIdentity, listener: Listener, *, apply: bool) -> None:
@@ -18,13 +17,16 @@ def follow_change(run: RunIdentity, listener: Listener, *, apply: bool) -> None:
     documents = ledgers.get("documents")
     if documents is None or not documents.has_rows():
         return
-    if documents.is_other_recipe:
-        if not apply:
-            plan = plan_change(run.recipe)
-            advice = None if plan is None else "; ".join([*plan.refusals, plan.advice()])
-            raise other_recipe_error(run.recipe, documents, "documents", advice)
-    elif is_followed(ledgers.values()):
+    if not documents.is_other_recipe and is_followed(ledgers.values()):
         return
+    # Loads the stages and their libraries, which most runs without work need not wait for.
+    from etl.change.apply_change import Changer
+    from etl.job.change_plan import plan_change, price_change
+
+    if documents.is_other_recipe and not apply:
+        plan = plan_change(run.recipe)
+        advice = None if plan is None else "; ".join([*plan.refusals, plan.advice()])
+        raise other_recipe_error(run.recipe, documents, "documents", advice)
     listener.status("change     bringing the tables to the new recipe")
     with hold_job(run.job) as job:
         changer = Changer(

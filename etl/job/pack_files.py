@@ -17,7 +17,7 @@ from etl.recipe.recipe import Recipe
 from etl.schemas import TableName
 from etl.stages.stage_clock import StageClock
 
-_MOST_BYTES: Final = 16 << 20  # that a unit of a pack holds back; about as a worker's batch
+_MOST_BYTES: Final = 32 << 20  # that a unit of a pack holds back: its texts, and all the rest
 _ONE_FILE: Final = 1 << 62
 
 
@@ -84,7 +84,7 @@ class PackFiles:
             return
         self._waiting.append((name, verdict, key, rows))
         self._waiting_bytes += rows.nbytes
-        if self._waiting_bytes > 2 * _MOST_BYTES:  # its texts, and all the rest
+        if self._waiting_bytes > _MOST_BYTES:
             raise LimitError("the unit of work is too large for a pack")
 
     def end_unit(self, clock: StageClock) -> None:

@@ -11,7 +11,7 @@ from etl.sources import Split
 from etl.sources.split import TEXT_RATIO
 
 SMALL_BYTES: Final = 8 << 20
-"""The most text of a member, about: half of what a task holds back of one; chosen here."""
+"""The most text of a member, about: a quarter of what a task holds back of one; chosen here."""
 
 MAX_UNITS: Final = 64
 """The most members: a task of a second or so, for small inputs must occupy all workers; chosen here."""

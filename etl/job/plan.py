@@ -20,6 +20,7 @@ from etl.lake.known_files import Comparison, identify_files, unread
 from etl.lake.lake_epochs import all_ledgers, lake_epoch_of
 from etl.lake.ledger import Ledger
 from etl.lake.missing_inputs import MissingInputs
+from etl.lake.recipe_ledgers import open_ledgers
 from etl.lake.table_specs import SPECS
 from etl.plural import many
 from etl.recipe.recipe import Recipe, Step
@@ -103,16 +104,6 @@ def check_stages(recipe: Recipe) -> None:
     """Raise the error of a stage that cannot run, before any work is done."""
     for stage in recipe.stages:
         stage.check()
-
-
-def open_ledgers(recipe: Recipe) -> dict[Step, Ledger]:
-    """Open the ledgers of the tables that a recipe fills, in the order of steps."""
-    # Tables made from others come first: what they hold is there when the others are opened.
-    ledgers = {
-        step: Ledger(recipe.table_url(step), fingerprint=recipe.fingerprint(step))
-        for step in reversed(recipe.steps)
-    }
-    return {step: ledgers[step] for step in recipe.steps}
 
 
 def plan_work(

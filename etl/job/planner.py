@@ -15,7 +15,7 @@ from etl import storage
 from etl.audit.verify.log_checks import check_logs
 from etl.compact_collections import SpilledList
 from etl.errors import ConflictError, DamagedLogError
-from etl.job.plan import Drops, Plan, open_ledgers, plan_work
+from etl.job.plan import Drops, Plan, plan_work
 from etl.job.run_identity import RunIdentity
 from etl.lake.drop_units import drop_sources, drop_texts, drop_units
 from etl.lake.jobs import JobIdentity, hold_job
@@ -23,6 +23,7 @@ from etl.lake.known_files import Comparison
 from etl.lake.lake_epochs import DescribeDrop, all_ledgers, drop_all, start_lake_epoch
 from etl.lake.ledger import Ledger
 from etl.lake.ledger_entry import Drop
+from etl.lake.recipe_ledgers import open_ledgers
 from etl.lake.table_specs import SPECS
 from etl.lake.vacuums import refuse_during_vacuum
 from etl.maintenance.restore_logs import restore_logs

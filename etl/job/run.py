@@ -12,6 +12,7 @@ from etl.compute.cluster import Cluster
 from etl.compute.listener import Listener
 from etl.compute.print_listener import listener_of
 from etl.compute.unit_time_limit import TIME_LIMIT, check_time_limit
+from etl.job.change_step import follow_change
 from etl.job.check_columns import check_columns
 from etl.job.listing_notes import are_kept, keep_findings, keep_last_findings
 from etl.job.plan import Drops, check_stages
@@ -78,8 +79,6 @@ def run(  # noqa: PLR0913 - one parameter for each option and event
         drops = Drops(rebuild=rebuild, replace_changed=replace_changed, drop_missing=drop_missing)
         planner = Planner(RunIdentity.of(recipe), drops)
         if not rebuild:
-            from etl.job.change_step import follow_change
-
             follow_change(planner.run, listener, apply=apply_change)
         planned = planner.first_plan()
         if planned.plan.has_work():

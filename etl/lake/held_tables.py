@@ -59,8 +59,9 @@ class HeldTables:
             is_whole = self._texts.is_done(self._texts.key(file["unit"]))
             if file["rows"]:
                 rows[file["min.source"]] += file["rows"] if is_whole else 0
-        # Only the lineage records name files without rows, and reading all records takes a while.
-        if self._documents.inputs.num_identities() > len(rows):
+        # Only the lineage records name files without rows, and reading all records takes a while. In the
+        # first epoch, no rows were dropped.
+        if self._documents.lake_epoch and self._documents.inputs.num_identities() > len(rows):
             dropped = live_inputs(read_versions(table)).rows().keys() - rows.keys()
             rows.update(dict.fromkeys(dropped, 0))
         return rows

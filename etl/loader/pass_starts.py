@@ -51,9 +51,8 @@ _STEPS = slice(_REST[0], _REST[0] + 5)  # as in ``_steps_as_numbers``
 _LOADER, _LOADER_PASS, _IS_REFUSED, _CHANGES, _HEADER = _REST[5:]
 _ENDED, _RESUMED, _STEPS_DONE, _PER_WORKER = range(4)
 _FIRST_PART = _HEADER + MAX_WORKERS * _PER_WORKER
-_PARTS = slice(
-    _FIRST_PART, _FIRST_PART + PAGE_VALUES
-)  # what the training has read, as states record it
+# What the training has read, as states record it.
+_PARTS = slice(_FIRST_PART, _FIRST_PART + PAGE_VALUES)
 _WAIT_S = 600.0  # spawned workers import torch and the user's program first: seconds to minutes
 
 _Page = ctypes.Array[Any]

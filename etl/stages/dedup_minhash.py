@@ -162,6 +162,11 @@ class DedupMinhash(DedupStage):
         """Whether the similarities of some pairs in ``duplicates`` are estimates."""
         return self.verify in ("near_limit", "estimate")
 
+    @property
+    def is_containment(self) -> bool:
+        """Whether the similarity is the share of the removed document that the kept one has."""
+        return self.verify == "containment"
+
     def column_identity(self) -> dict[str, Any]:
         """Return the settings that determine ``signature``: without bands, threshold and choice."""
         names = {"ngram", "unit", "fold_digits", "fold_accents", "seed"}
@@ -230,7 +235,7 @@ class DedupMinhash(DedupStage):
         ((76, 113), (76, 103))
         """
         n = self.permutations
-        if self.verify == "containment":  # signatures say little of it
+        if self.is_containment:  # signatures say little of it
             return 0, n + 1
         if self.verify == "estimate":
             passing = next(k for k in range(n + 1) if k / n >= self.min_similarity)
@@ -269,6 +274,8 @@ class DedupMinhash(DedupStage):
           similarity  0.50  0.60  0.70  0.75  0.80  0.85  0.90  0.95
           found         5%   21%   56%   77%   92%   99%  100%  100%
           joined        0%    0%    0%    0%   92%   99%  100%  100%
+        >>> print(DedupMinhash(verify="containment", min_similarity=0.9).plan_lines()[0])
+        near        14 bands of 8 rows: 452 bytes per document; joins pairs of containment 0.90 or more
         """
         size = 4 * (1 + self.permutations)
         bands = f"near        {self.bands} bands of {self.rows} rows: {size} bytes per document"
@@ -278,8 +285,11 @@ class DedupMinhash(DedupStage):
             "  found     " + "".join(f"{probability:>6.0%}" for probability in candidates),
         ]
         threshold = f"{self.min_similarity:.2f}"
-        if self.verify == "containment":
-            return [f"{bands}; joins the pairs found whose containment is {threshold}", *found]
+        if self.is_containment:
+            return [
+                f"{bands}; joins pairs of containment {threshold} or more",
+                *found,
+            ]
         share = f"{self.match_probability(self.min_similarity):.1%}"
         return [
             f"{bands}; joins {share} of pairs at similarity {threshold}",

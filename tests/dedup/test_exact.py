@@ -8,7 +8,7 @@ from distributed import Client
 from upath import UPath
 
 from etl.compute import frame_shuffles
-from etl.dedup import pairs, run_passes
+from etl.dedup import file_groups, run_passes
 from etl.dedup.document_reader import DocumentReader
 from etl.dedup.numbered_files import NumberedFile
 from etl.stages import DedupExact
@@ -42,7 +42,7 @@ def test_duplicates_match_the_naive_reference(
     client: Client, place: UPath, monkeypatch: pytest.MonkeyPatch, rows_per_partition: int
 ) -> None:
     monkeypatch.setattr(frame_shuffles, "ROWS_PER_PARTITION", rows_per_partition)
-    monkeypatch.setattr(pairs, "FILES_PER_DUPLICATES_FILE", 3)
+    monkeypatch.setattr(file_groups, "FILES_PER_DUPLICATES_FILE", 3)
     rng = random.Random(7)
     files = [[rng.randrange(90) << rng.choice([0, 70]) for _ in range(20)] for _ in range(10)]
     earlier = [number % 3 == 1 for number in range(10)]

@@ -223,7 +223,7 @@ def test_old_documents_are_not_read_again(client: Client, place: UPath) -> None:
     recipe = make(place / "lake", source, "dedup_exact", NEAR)
     alone = recipe.source.model_copy(
         update={"split_bytes": 1}
-    )  # each file in data files of its own
+    )  # no packs: an input file has its data files alone
     recipe = recipe.model_copy(update={"source": alone})
     run(recipe, cluster=client)
     moved_paths = [

@@ -18,8 +18,8 @@ from upath import UPath
 from etl.audit.verify.verify import verify
 from etl.compute import frame_shuffles
 from etl.compute.cluster import Cluster
+from etl.dedup import file_groups
 from etl.dedup import paragraphs as job
-from etl.dedup import short_documents
 from etl.dedup.numbered_files import address
 from etl.dedup.short_documents import DECIDED, DECIDED_SHORT, without_short
 from etl.job.run import run
@@ -137,7 +137,7 @@ def test_cut_units_match_a_naive_loop(
     tiny_tokenizer: Path,
 ) -> None:
     monkeypatch.setattr(frame_shuffles, "ROWS_PER_PARTITION", 10**6 if files == 1 else 90)
-    monkeypatch.setattr(short_documents, "FILES_PER_DUPLICATES_FILE", 4)
+    monkeypatch.setattr(file_groups, "FILES_PER_DUPLICATES_FILE", 4)
     records = corpus(files, SEPARATORS[unit])
     stage = DedupParagraphs(unit=unit, min_chars=12, span=2, min_rest_chars=40)
     source = write(place / "in", records, files)

@@ -19,7 +19,7 @@ from upath import UPath
 from etl.compute import compute_frames, frame_shuffles
 from etl.compute.cluster import Cluster
 from etl.compute.compute_frames import compute_frame
-from etl.dedup import pairs, short_documents
+from etl.dedup import file_groups, pairs, short_documents
 from etl.dedup.dedup_pass import PassResult
 from etl.dedup.numbered_files import address, file_of
 from etl.dedup.pairs import PAIRS, replace_dropped_keepers
@@ -67,8 +67,7 @@ def found(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def shrink(monkeypatch: pytest.MonkeyPatch, rows_per_partition: int) -> None:
     """Split few documents into many partitions and files."""
     monkeypatch.setattr(frame_shuffles, "ROWS_PER_PARTITION", rows_per_partition)
-    for module in (pairs, short_documents):
-        monkeypatch.setattr(module, "FILES_PER_DUPLICATES_FILE", 2)
+    monkeypatch.setattr(file_groups, "FILES_PER_DUPLICATES_FILE", 2)
 
 
 SLOW = [
@@ -131,7 +130,7 @@ def test_partitions_of_units_learn_which_documents_are_short(
     place = frame_shuffles.range_of(units["hash"], partitions) % partitions
     parts = [units[place == k] for k in range(partitions)]
     asked = pd.concat([short_documents.questions(part, partitions=partitions) for part in parts])
-    home_of = file_of(short["document"].to_numpy()) // short_documents.FILES_PER_DUPLICATES_FILE
+    home_of = file_of(short["document"].to_numpy()) // file_groups.FILES_PER_DUPLICATES_FILE
     answered = pd.concat(
         [
             short_documents.answers(

@@ -12,7 +12,7 @@ from upath import UPath
 from etl.audit.verify.verify import verify
 from etl.compute import frame_shuffles
 from etl.compute.cluster import Cluster
-from etl.dedup import short_documents, substrings
+from etl.dedup import file_groups, substrings
 from etl.job.run import run
 from etl.recipe.recipe import Recipe
 from etl.stages import DedupSubstrings
@@ -91,7 +91,7 @@ def fates(recipe: Recipe) -> dict[str, Fate]:
 
 def in_small_parts(monkeypatch: pytest.MonkeyPatch, chunks_per_key: int) -> None:
     monkeypatch.setattr(frame_shuffles, "ROWS_PER_PARTITION", 200)
-    monkeypatch.setattr(short_documents, "FILES_PER_DUPLICATES_FILE", 2)
+    monkeypatch.setattr(file_groups, "FILES_PER_DUPLICATES_FILE", 2)
     monkeypatch.setattr(substrings, "_SNIPPET_BYTES", 1000)
     monkeypatch.setattr(substrings, "CHUNKS_PER_KEY", chunks_per_key)
 

@@ -22,7 +22,7 @@ from etl import storage
 from etl.compute import frame_shuffles, run_metrics
 from etl.compute.listener import Progress, RunTotals
 from etl.compute.scheduler_metrics import METRICS, RunMetrics
-from etl.dedup import key_merger, minhash, pairs, short_documents, similarity
+from etl.dedup import file_groups, key_merger, minhash, similarity
 from etl.errors import ClusterError
 from tests.helpers.listeners import Recorder
 from tests.helpers.near_duplicates import planted, words, write
@@ -62,8 +62,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Path) -> Iter
         etl.Cluster(workers=2, dashboard="127.0.0.1:0").connect() as client,
     ):
         patch.setattr(key_merger, "RUNS_PER_LEVEL", 1)
-        for module in (pairs, short_documents):
-            patch.setattr(module, "FILES_PER_DUPLICATES_FILE", 2)
+        patch.setattr(file_groups, "FILES_PER_DUPLICATES_FILE", 2)
         for module in (similarity, minhash):
             patch.setattr(module, "FILES_PER_BUCKET", 2)
         totals: list[RunTotals] = []

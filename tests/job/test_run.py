@@ -23,7 +23,7 @@ from etl.errors import MismatchError, RecipeError, SourceError, WriteError
 from etl.job import tally
 from etl.job.cluster_job import hold_cluster_job
 from etl.job.failed_units import FailedUnits
-from etl.job.plan import Drops, make_plan, open_ledgers, plan_work
+from etl.job.plan import Drops, make_plan, plan_work
 from etl.job.planner import OpenPlan
 from etl.job.read_step import numbered_splits
 from etl.job.run import run
@@ -38,6 +38,7 @@ from etl.lake.keys_table import KeysTable
 from etl.lake.lake_epochs import all_ledgers, lake_epoch_of
 from etl.lake.ledger import Ledger
 from etl.lake.quarantine import Quarantine
+from etl.lake.recipe_ledgers import open_ledgers
 from etl.lake.table_specs import SPECS
 from etl.recipe.recipe import Recipe
 from etl.schemas import LOSSES

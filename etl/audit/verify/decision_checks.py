@@ -49,10 +49,7 @@ def check_decisions(
 
 def _differ(pairs: pl.DataFrame, stage: DedupMinhash) -> list[bool]:
     """Return for each pair whether its signatures contradict its similarity, or this is too low."""
-    is_containment = stage.verify == "containment"
-    least = functools.cache(
-        lambda similarity: 0.0 if is_containment else _least_agreement(stage, similarity)
-    )
+    least = functools.cache(lambda similarity: _least_agreement(stage, similarity))
     columns = (pairs[n].to_list() for n in ("signature", "signature_keeper", "similarity"))
     is_estimate = pairs["is_estimate"].fill_null(value=False).to_list()
     return [
@@ -64,7 +61,12 @@ def _differ(pairs: pl.DataFrame, stage: DedupMinhash) -> list[bool]:
 
 
 def _least_agreement(stage: DedupMinhash, similarity: float) -> float:
-    """Return the least share of equal numbers in the signatures of a pair that can be due to chance."""
+    """Return the least share of equal numbers in the signatures of a pair that can be due to chance.
+
+    Signatures say little of a containment.
+    """
+    if stage.is_containment:
+        return 0.0
     fewer = np.cumsum(stage.agreement_probabilities(similarity))
     return int(np.searchsorted(fewer, _CHANCE)) / stage.permutations
 

@@ -18,7 +18,7 @@ SNAP_BYTES: Final = 64
 
 
 class CutRanges(NamedTuple):
-    """CutRanges of documents, and where their bytes are kept."""
+    """Ranges of documents, and where their bytes are kept."""
 
     documents: NDArray[np.int64]  # (n,)
     starts: NDArray[np.int64]  # (n,)

@@ -172,9 +172,8 @@ def _find_in_text(
     for i in range(1, w):
         if hashes[i] <= value:
             best, value = i, hashes[i]
-    num = first = tie = (
-        0  # first: of the open interval; tie: from the last anchor, if hashes are equal
-    )
+    # first: of the open interval; tie: the distance from the last anchor, if hashes are equal
+    num = first = tie = 0
     period, run_start, run_end = 0, begin, begin  # bytes from run_start to run_end have the period
     windows = grams - w + 1
     for p in range(1, windows + 1):
