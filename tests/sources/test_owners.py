@@ -48,9 +48,11 @@ def write_lake(folder: UPath, tables: tuple[str, ...] = ("documents", "tokens"))
     return folder
 
 
-@pytest.mark.parametrize(
-    "form", ["data", "data/", "data/*", "data/**", "data/**/*", "./data/../data"]
-)
+# Object stores take the segments . and .. literally, or refuse them.
+_DOTS = pytest.param("./data/../data", marks=pytest.mark.local_only)
+
+
+@pytest.mark.parametrize("form", ["data", "data/", "data/*", "data/**", "data/**/*", _DOTS])
 @pytest.mark.parametrize("name", ["lake", "deep/er/lake"])
 def test_the_lake_below_its_source_is_left_out(place: UPath, form: str, name: str) -> None:
     write_jsonl(place / "data" / "a.jsonl", records(0, 2))
