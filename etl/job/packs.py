@@ -66,9 +66,9 @@ def run_packs(
     with closing(run(packs)) as failed:
         # The first ones at once: if they all fail alone, too, the run stops here, and not after all packs.
         for again in (islice(failed, ENOUGH), failed):
-            units = SpilledList((unit,) for unit in again)
-            if len(units):
-                for _ in run(units):
+            alone: SpilledList[tuple[Unit, ...]] = SpilledList((unit,) for unit in again)
+            if len(alone):
+                for _ in run(alone):
                     raise AssertionError("a unit that runs alone is in no pack")
 
 

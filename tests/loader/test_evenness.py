@@ -89,6 +89,7 @@ def test_a_table_is_measured_as_a_dataset_reads_it(sorted_lake: str, is_shuffled
     assert even.batch_tokens == 6 * (dataset.num_samples // 16)
 
 
+@pytest.mark.local_only  # no table in an object store is measured
 def test_a_table_of_many_files_is_not_measured(sorted_lake: str) -> None:
     url = f"{sorted_lake}/tokens"
     assert measure_table(url, shuffle=True, max_files=99) is None

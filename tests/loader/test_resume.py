@@ -117,8 +117,9 @@ def test_resuming_reads_no_consumed_row_group(place):
 
 
 def test_a_state_consists_of_a_few_integers(lake):
-    state = TokenDataset(lake, seq_len=10).state_dict()
-    assert state.pop("plan") == TokenDataset(lake, seq_len=10).state_dict()["plan"]
+    local = Shuffle(lanes=256)  # a store would get another number by default
+    state = TokenDataset(lake, seq_len=10, shuffle=local).state_dict()
+    assert state.pop("plan") == TokenDataset(lake, seq_len=10, shuffle=local).state_dict()["plan"]
     shuffle = {"lanes": 256, "block_tokens": 266, "run_tokens": 1}
     position = {"version": 1, "seq_len": 10, "seed": 0, "epoch": 0, "consumed": 0}
     position |= {"padded": 0, "best_fit": 0}
