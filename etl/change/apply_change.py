@@ -5,7 +5,7 @@
 2. Records whose verdict or signals no column tells are read, and judged by the whole new recipe.
 3. The data files of ``documents`` that change are replaced in one commit.
 4. The other tables follow, each in another commit: ``etl.change.follow``. After a kill between them, the
-   next run follows first.
+   next run follows first. With deduplication, it decides on all documents again before the tokens follow.
 """
 
 import random
@@ -37,7 +37,7 @@ from etl.lake.jobs import Job
 from etl.lake.ledger import Ledger
 from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.lineage_record import Change
-from etl.lake.recipe_ledgers import is_followed, open_all_ledgers
+from etl.lake.recipe_ledgers import is_followed, is_other_recipe, open_all_ledgers
 from etl.lake.table_specs import DOCUMENTS
 from etl.plural import many
 from etl.recipe.recipe import Recipe
@@ -71,6 +71,21 @@ class LakeChange:
         return sum(file["rows"] for files in self.files.values() for file in files)
 
     @property
+    def num_kept(self) -> int:
+        """The number of documents in the lake that are kept now."""
+        files = (file for of_unit in self.files.values() for file in of_unit)
+        return sum(file["rows"] for file in files if file["partition.verdict"] == "kept")
+
+    @property
+    def num_arrivals(self) -> int:
+        """The number of arrivals whose documents are compared again, 0 without deduplication."""
+        texts, duplicates = self.ledgers["texts"], self.ledgers.get("duplicates")
+        if duplicates is None:
+            return 0
+        arrivals = (texts.arrival_of(texts.key(unit)) or 1 for unit in self.files)
+        return len({max(arrival, duplicates.first_arrival) for arrival in arrivals})
+
+    @property
     def num_bytes(self) -> int:
         """The bytes of input that are read again, of the files that are there."""
         read = (unit for unit, each in self.units.items() if each.by_input or each.come)
@@ -85,9 +100,9 @@ def find_lake_change(recipe: Recipe) -> LakeChange | None:
     """
     ledgers = open_all_ledgers(recipe)
     documents = ledgers.get("documents")
-    if documents is None or documents.table is None or not documents.is_other_recipe:
+    if documents is None or documents.table is None or not documents.has_rows():
         return None
-    if not documents.has_rows() or (record := find_record(documents.table)) is None:
+    if not is_other_recipe(recipe, ledgers) or (record := find_record(documents.table)) is None:
         return None
     found = partial(LakeChange, recipe=recipe, ledgers=ledgers)
     nothing = partial(found, units={}, files={}, text_files={}, inputs={}, is_wide=False)
@@ -210,7 +225,8 @@ class Changer:
         return self.job.record(self.origin("documents"), change)
 
     def _follow(self) -> None:
-        while not is_followed((ledgers := open_all_ledgers(self.recipe)).values()):
+        ledgers = open_all_ledgers(self.recipe)
+        if not is_followed(ledgers.values()):
             self._refuse_foreign_changes(ledgers)
             Follower(recipe=self.recipe, ledgers=ledgers, origin=self.origin, job=self.job).follow()
 

@@ -2,11 +2,16 @@
 
 Each table gets, by strikes and new data files, the rows of the documents that are kept now. What to do is
 found by comparing the tables, so that after a kill between two commits the next run does the rest.
+
+``duplicates`` is emptied: any decision may depend on a document that comes or leaves. The run that follows
+compares the documents again, arrival by arrival, by their stored hashes and signatures. The tokens wait for
+these decisions. If passages are cut out of documents, all are tokenized again, from their stored texts.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import polars as pl
 import pyarrow as pa
@@ -20,6 +25,8 @@ from etl.delta.live_rows import read_live_rows
 from etl.delta.table import Table
 from etl.errors import MismatchError
 from etl.lake.commit_info import find_record
+from etl.lake.dedup_decisions import DedupDecisions
+from etl.lake.drop_units import drop_units
 from etl.lake.jobs import Job
 from etl.lake.lake_epochs import drop_all
 from etl.lake.ledger import Describe, Ledger
@@ -29,15 +36,24 @@ from etl.lake.row_difference import RowDifference, find_difference
 from etl.lake.table_specs import ARCHIVED_TOKENS, SPECS, TOKENS
 from etl.lake.token_writer import TokenWriter
 from etl.lake.unit_files import unit_files
+from etl.lake.work_units import kept_units
 from etl.parquet.data_file import DataFile, DataFileWriter
 from etl.recipe.recipe import Recipe
 from etl.schemas import TableName
+from etl.stages.dedup_base import find_cutting_stage
 from etl.stages.stage_clock import StageClock
 
 OriginOf = Callable[[TableName], Origin]
 
 _Addresses = dict[str, set[int]]
 """Row numbers by unit."""
+
+
+_KEPT = {"verdict": "kept"}
+_ADDRESS = [*schemas.ADDRESS]
+_NONE = pl.DataFrame(
+    schema={"source": pl.String, "row": pl.Int64, "content_hash": pl.Binary, "unit": pl.String}
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,10 +82,16 @@ class Follower:
                 self._follow_texts(ledger)
             elif name == "tokens":
                 self._follow_tokens(ledger)
+            elif name == "duplicates":
+                spec = SPECS[name]
+                self._drop(ledger, Drop(rebuild=(spec.schema(self.recipe), spec.layout)), "rebuild")
             else:
-                drop = drop_all(ledger) if SPECS[name].is_index else Drop()
-                drop = replace(drop, change=self._documents.change)
-                ledger.drop(drop, self._describe(name), lake_epoch=self._documents.lake_epoch)
+                self._drop(ledger, drop_all(ledger) if SPECS[name].is_index else Drop(), "strike")
+
+    def _drop(self, ledger: Ledger, drop: Drop, action: schemas.Action) -> None:
+        describe = self._describe(ledger.url.rpartition("/")[2], action)
+        drop = replace(drop, change=self._documents.change)
+        ledger.drop(drop, describe, lake_epoch=self._documents.lake_epoch)
 
     def _follow_texts(self, ledger: Ledger) -> None:
         difference, missing = self._difference(ledger, ["source", "row", "content_hash"])
@@ -85,14 +107,54 @@ class Follower:
                 where=table.url,
                 hint="run the recipe with the earlier `tokenize` first, or pass --rebuild",
             )
-        difference, missing = self._difference(ledger, ["source", "row"])
+        waits, cuts = self._waits(ledger, texts), find_cutting_stage(self.recipe.dedup_stages)
+        if waits or cuts is not None:
+            self._adopt(ledger, table)
+        if waits:
+            return
+        if cuts is not None:  # the table does not say what was cut out of documents
+            self._drop(ledger, drop_units(ledger, self._done(ledger)), "drop")
+            return
+        difference, missing = self._difference(ledger, ["source", "row"], self._left_out())
         self._commit(ledger, difference, self._write_tokens(ledger, texts, missing))
 
+    def _adopt(self, ledger: Ledger, table: Table) -> None:
+        """Commit that a table belongs to the recipe, so that runs planned before the change fail."""
+        if ledger.is_other_recipe or ledger.lake_epoch != self._documents.lake_epoch:
+            describe = partial(_describe_epoch, self.job, table)
+            ledger.strike({}, describe, follows=self._documents, waits=True)
+
+    def _done(self, ledger: Ledger) -> list[str]:
+        """Return the keys of the units that a table has done."""
+        assert self._documents.table is not None
+        keys = map(ledger.key, files_by_unit(self._documents.table))
+        return [key for key in keys if ledger.is_done(key)]
+
+    def _waits(self, tokens: Ledger, texts: Table) -> bool:
+        """Return whether documents that may have tokens are not deduplicated again yet."""
+        decisions = DedupDecisions(self.ledgers.get("duplicates"))
+        return any(
+            tokens.is_done(tokens.key(unit.key)) and not decisions.include(unit)
+            for unit in kept_units(texts)
+        )
+
+    def _left_out(self) -> pl.DataFrame:
+        """Return the addresses of kept documents that are left out as duplicates."""
+        parts = [_NONE.select(_ADDRESS)]
+        duplicates = self.ledgers.get("duplicates")
+        if duplicates is not None and duplicates.table is not None:
+            for file in duplicates.table.files("path", "vector"):
+                rows = read_live_rows(duplicates.url, file, [*_ADDRESS, "kind"])
+                left_out = pl.DataFrame(rows).filter(pl.col("kind") != schemas.CUT)
+                parts.append(left_out.select(_ADDRESS))
+        return pl.concat(parts)
+
     def _difference(
-        self, ledger: Ledger, columns: Sequence[str]
+        self, ledger: Ledger, columns: Sequence[str], left_out: pl.DataFrame = _NONE
     ) -> tuple[RowDifference, _Addresses]:
         """Return how a table differs from the kept documents in some columns, and which rows it lacks."""
         table, kept = ledger.table, self._kept(ledger, columns)
+        kept = kept.join(left_out, on=_ADDRESS, how="anti")
         assert table is not None
         schema = pa.schema([table.schema.field(name) for name in columns])
         wanted = kept.select(columns).to_arrow().cast(schema)
@@ -174,7 +236,7 @@ class Follower:
         describe = self._describe(name)
         ledger.strike(difference.struck, describe, add=add, follows=self._documents)
 
-    def _describe(self, name: str) -> Describe:
+    def _describe(self, name: str, action: schemas.Action = "strike") -> Describe:
         """Return a function that describes the commit of a table that follows."""
         spec, ledger = SPECS[name], self.ledgers[name]
         tables = [self.ledgers[n].table for n in spec.made_from if n in self.ledgers]
@@ -187,7 +249,7 @@ class Follower:
         def describe(entries: Sequence[LedgerEntry], generation: int) -> schemas.Lineage | None:
             count = sum(len(entry.data_files) for entry in entries)
             change = Change(
-                action="strike", generation=generation, input_tables=read, num_data_files=count
+                action=action, generation=generation, input_tables=read, num_data_files=count
             )
             if name in self.recipe.steps:
                 return self.job.record(self.origin(spec.name), change)
@@ -197,10 +259,11 @@ class Follower:
         return describe
 
 
-_KEPT = {"verdict": "kept"}
-_NONE = pl.DataFrame(
-    schema={"source": pl.String, "row": pl.Int64, "content_hash": pl.Binary, "unit": pl.String}
-)
+def _describe_epoch(
+    job: Job, table: Table, _entries: Sequence[LedgerEntry], generation: int
+) -> schemas.Lineage | None:
+    """Return the record of a commit that changes no rows."""
+    return job.record_on(table, Change(action="epoch", generation=generation))
 
 
 def _entry(ledger: Ledger, unit: str, files: Sequence[DataFile]) -> LedgerEntry:

@@ -24,6 +24,7 @@ def find_refusals(record: schemas.Lineage, new: Recipe, ledgers: Mapping[str, Le
     return [
         *_of_input(old, new),
         *_of_stages(old, record.canonical["stages"], new, canonical["stages"]),
+        *_of_dedup(old, new, ledgers),
         *_of_tables(record, new, ledgers),
     ]
 
@@ -75,11 +76,16 @@ def _has_other_models(stage: Stage, settings: Mapping[str, Any]) -> bool:
     return any(settings[name] != today[name] for name in today.keys() & settings.keys())
 
 
+def _of_dedup(old: Recipe, new: Recipe, ledgers: Mapping[str, Ledger]) -> Iterator[str]:
+    if {bool(old.dedup_stages), bool(new.dedup_stages)} != {"duplicates" in ledgers}:
+        yield "deduplication would begin or end"
+    if old.references or new.references:
+        yield "`against` compares with lakes that may have changed"
+
+
 def _of_tables(
     record: schemas.Lineage, new: Recipe, ledgers: Mapping[str, Ledger]
 ) -> Iterator[str]:
-    if {"duplicates", "keys"} & ledgers.keys() or new.dedup_stages:
-        yield "recipes with deduplication cannot be changed yet"
     if "tokens" in ledgers and changes_tokens(record, new):
         yield "`tokenize` changes all tokens"
 

@@ -1,7 +1,8 @@
 """Near-deduplication: find similar documents by the bands of their signatures.
 
 1. Each band of a signature is hashed to a key, and the keys are shuffled. Each document is paired with the
-   best documents that share a key with it (with all of them, up to 64 documents).
+   best of the documents that share a key with it and are better: with all of them, up to 64. After n better
+   ones, it is paired with 65,536 / (n + 1), and at least with the best.
 2. Each candidate pair is sent to the data file of its better document, carries that signature to the data
    file of the worse one, and is kept if the two signatures agree in enough numbers.
 3. With ``verify: exact``, the shingles of the texts of these pairs are counted.
@@ -10,10 +11,11 @@
 Only numbers are shuffled: 24 bytes per band of each new document, and about 500 bytes per candidate pair.
 A run that adds files looks up the documents
 kept by earlier runs by their keys (``etl.dedup.key_lookup``) and reads only the signatures of candidates.
-Its result equals the result of one run over all files if ``keep`` is ``first``, no key has more than 64
-documents, and the new files come after the old ones. Decisions that are made again after a repair do not
-change if no key has more than 64 documents: among more, each is compared with the best that are left, which
-may not be the best of the first time.
+A decision depends on better documents only, so worse ones never change it. The result equals the result of
+one run over all files if ``keep`` is ``first``, no key has more than 64 documents, and the new files come
+after the old ones. Decisions that are made again after a repair do not change if no key has more than 64
+documents: among more, each is compared with the best that are left, which may not be the best of the first
+time.
 """
 
 from dataclasses import dataclass
@@ -57,7 +59,7 @@ from etl.kernels.hashing.sorted_sets import among, repeated
 from etl.stages.dedup_minhash import DedupMinhash
 
 _MAX_BEST = 64  # best documents of a key that the others are compared with
-_MAX_PAIRS = 1 << 16  # about so many per key; each document is compared with at least one
+_MAX_PAIRS = 1 << 16  # the best 1,024 of a key make about so many, and each doubling 45,000 more
 
 _MAX_PARTS = 8  # tasks that compare the texts of a partition of pairs
 _ROWS_PER_PART = 1 << 14  # chosen here: a second of work
@@ -208,10 +210,11 @@ def _pairs_with_best(bands: _Bands) -> _Pairs:
     starts = np.flatnonzero(is_first)  # (k,) the first row of each key
     sizes = np.diff(starts, append=size)  # (k,)
     # Of the documents A B C D of a key, best first, C has two better ones, and is paired with A and B.
-    # The limit keeps a key of a thousand documents from making half a million pairs.
+    # The limit keeps a key of a thousand documents from making half a million pairs. It must not depend
+    # on worse documents: a decision would change when one of these is added or removed.
     start = np.repeat(starts, sizes)  # (n,)
     num_better = np.arange(size) - start  # (n,) documents of the key that are better
-    limit = np.repeat(np.clip(_MAX_PAIRS // sizes, 1, _MAX_BEST), sizes)
+    limit = np.clip(_MAX_PAIRS // (num_better + 1), 1, _MAX_BEST)
     num_pairs = np.where(bands.ranks == -np.inf, 0, np.minimum(num_better, limit))
     worse = np.repeat(np.arange(size), num_pairs)
     return _Pairs(concatenate_ranges(start, num_pairs), worse)

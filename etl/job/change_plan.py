@@ -2,7 +2,8 @@
 
 Core-seconds of a change = seconds per document x documents + seconds of reading input again + the share of
 documents that are judged from their text x the core-seconds of making the tables again. The last figure
-comes from the formula of ``etl.job.cost_estimate``, and so does the uncertainty: a factor of 2.
+comes from the formula of ``etl.job.cost_estimate``, and so does the uncertainty: a factor of 2. With
+deduplication, the cost of comparing all kept documents again is added, and of starting workers for it.
 """
 
 from collections.abc import Iterator
@@ -10,11 +11,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from etl.change.apply_change import LakeChange, find_lake_change
-from etl.job.cost_estimate import MEGABYTES_PER_SECOND, estimate_cost
+from etl.job.cost_estimate import MEGABYTES_PER_SECOND, STARTUP_SECONDS, estimate_cost
 from etl.job.plan import Drops, make_plan
-from etl.lake.stage_costs import READ
+from etl.lake.stage_costs import READ, TOKENIZE
 from etl.plural import many
 from etl.recipe.recipe import Recipe
+from etl.stages.dedup_base import find_cutting_stage
 
 _SECONDS_PER_ROW: Final = 4e-5
 """Of a document in all tables, whether it changes or not: ``benchmarks/RESULTS.md``, Changes of a recipe."""
@@ -35,6 +37,9 @@ class ChangePlan:
     stored_texts: int  # to judge again: documents that are not counted above, but may change
     records: int  # of the input to read and judge again
     input_bytes: int  # that are read for these
+    compared: int  # documents to compare again, all that are kept
+    arrivals: int  # that these came in, each of which is decided in turn
+    retokenizes: bool  # whether all of these are tokenized again
     core_seconds: float
     rebuild_core_seconds: float
 
@@ -50,8 +55,24 @@ class ChangePlan:
                 f"{many(self.records, 'record')} to read again, in {self.input_bytes / 1e6:,.1f} MB"
             )
             yield f"input       {read if self.records else 'none is read'}"
+            yield from self._of_decisions()
             yield f"cost        about {self.core_seconds:,.2f} core-seconds"
         yield f"--rebuild   about {self.rebuild_core_seconds:,.1f} core-seconds"
+
+    def _of_decisions(self) -> Iterator[str]:
+        """Yield what follows of the documents that come and leave."""
+        if not self.arrivals:
+            yield f"tokens      of {many(self.leave, 'document')} struck, of {self.come:,} added"
+            return
+        documents, arrivals = many(self.compared, "document"), many(self.arrivals, "arrival")
+        yield f"dedup       {documents} in {arrivals} compared again by stored hashes and signatures"
+        if self.retokenizes:
+            yield "tokens      all are made again, from stored texts, since passages are cut"
+            return
+        yield (
+            f"tokens      of up to {many(self.leave, 'document')} struck, of up to {self.come:,} added, "
+            "and of documents whose decision changes"
+        )
 
     def advice(self) -> str:
         """Return what the change does and costs, and what a user can do, as a hint of an error."""
@@ -82,6 +103,12 @@ def price_change(change: LakeChange) -> ChangePlan:
     expansion = rebuild.text_bytes / max(plan.num_bytes, 1)
     reading = change.num_bytes * expansion / MEGABYTES_PER_SECOND[READ] / 1e6
     share = (stored_texts + records) / max(change.num_rows, 1)
+    arrivals, stages = change.num_arrivals, change.recipe.dedup_stages
+    retokenizes = arrivals > 0 and find_cutting_stage(stages) is not None
+    compared = change.num_kept + come - sum(each.leave for each in units)
+    kept_bytes = rebuild.text_bytes * compared / max(change.num_rows, 1)
+    parts = [stage.kind for stage in stages] + ([TOKENIZE] if retokenizes else [])
+    deciding = STARTUP_SECONDS + sum(kept_bytes / MEGABYTES_PER_SECOND[p] / 1e6 for p in parts)
     return ChangePlan(
         lake=str(change.recipe.lake),
         refusals=tuple(change.refusals),
@@ -91,8 +118,15 @@ def price_change(change: LakeChange) -> ChangePlan:
         stored_texts=stored_texts,
         records=records,
         input_bytes=change.num_bytes,
+        compared=compared if arrivals else 0,
+        arrivals=arrivals,
+        retokenizes=retokenizes,
         core_seconds=round(
-            change.num_rows * _SECONDS_PER_ROW + reading + share * rebuild.usage.core_seconds, 2
+            change.num_rows * _SECONDS_PER_ROW
+            + reading
+            + share * rebuild.usage.core_seconds
+            + (deciding if arrivals else 0.0),
+            2,
         ),
         rebuild_core_seconds=rebuild.usage.core_seconds,
     )

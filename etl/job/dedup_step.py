@@ -1,5 +1,7 @@
 """Deduplicate all kept rows that have not been deduplicated yet: the barrier, in one commit per arrival.
 
+After each arrival, the keys of its documents are written, so that the next one need not read them.
+
 The barrier first closes the open arrival: documents that are committed later arrive later. Documents of one
 arrival are decided together. Rows that a repair has dropped and a run has read again keep their arrival, so
 that they are decided as before.
@@ -23,18 +25,23 @@ from etl.lake.work_units import arrived_units
 
 def deduplicate(run: RunContext) -> None:
     """Deduplicate all kept rows that have not been deduplicated yet, then write their keys."""
-    _deduplicate(run)
-    texts, duplicates = run.ledgers["texts"], run.ledgers["duplicates"]
+    while _decide_arrival(run):
+        _write_keys(run)
+    _write_keys(run)
+
+
+def _write_keys(run: RunContext) -> None:
     key_writer.update_keys(
         run.job.client,
-        texts,
-        duplicates,
+        run.ledgers["texts"],
+        run.ledgers["duplicates"],
         reader=_reader(run),
         describe=run.commits.describe_keys,
     )
 
 
-def _deduplicate(run: RunContext) -> None:
+def _decide_arrival(run: RunContext) -> bool:
+    """Decide the undecided documents of the first arrival that has any; return whether there were any."""
     ledger, texts = run.ledgers["duplicates"], run.ledgers["texts"]
     documents = run.ledgers["documents"]
     while True:
@@ -47,7 +54,7 @@ def _deduplicate(run: RunContext) -> None:
         units = SpilledList(arrived_units(texts, ledger, judged))
         undecided = SpilledList(unit for unit in units if not decisions.include(unit))
         if not len(undecided):
-            return
+            return False
         arrival = min(unit.arrival for unit in undecided)
         if any(unit.arrival == texts.open_arrival for unit in undecided):
             try:
@@ -96,6 +103,7 @@ def _deduplicate(run: RunContext) -> None:
             kept=num_kept,
         )
         run.report(progress)
+        return True
 
 
 def _reader(run: RunContext) -> DocumentReader:

@@ -9,6 +9,7 @@ from etl.compute.compile_log import follow_compile_log
 from etl.compute.connect import steady_workers
 from etl.compute.listener import Listener
 from etl.compute.worker_usage import UsageMeter
+from etl.job.change_step import follow_decisions
 from etl.job.cluster_job import hold_cluster_job
 from etl.job.compare_step import compare_files
 from etl.job.cost_estimate import estimate_cost
@@ -110,6 +111,7 @@ def _run_steps(planner: Planner, context: RunContext) -> None:
     if "duplicates" in context.ledgers:
         with steady_workers(context.job.client):
             deduplicate(context)
+        follow_decisions(context)
     if "tokens" in context.ledgers:
         tokenize_units(context)
     context.refresh(*plan.recipe.steps)  # raises if another program has changed data

@@ -32,7 +32,7 @@ class KeysTable:
         )
         is_other = self.ledger.table is None or self.ledger.is_other_recipe
         self.fits = not is_other and self.ledger.foreign_changes() is None
-        self._lake_epoch = duplicates.lake_epoch
+        self._lake_epoch, self._change = duplicates.lake_epoch, duplicates.change
 
     def create_or_rebuild(self, describe: Describe) -> None:
         """Create or rebuild the table; create a new KeysTable afterwards.
@@ -41,7 +41,9 @@ class KeysTable:
         lake is in another epoch than ``duplicates`` was when it was opened.
         """
         if self.ledger.table is None:
-            self.ledger.create(schemas.KEYS, KEYS.layout, lake_epoch=self._lake_epoch)
+            self.ledger.create(
+                schemas.KEYS, KEYS.layout, lake_epoch=self._lake_epoch, change=self._change
+            )
             return
         if self.ledger.lake_epoch != self._lake_epoch:
             raise self.ledger.other_epoch()

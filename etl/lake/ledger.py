@@ -296,21 +296,21 @@ class Ledger:
         *,
         add: Sequence[LedgerEntry] = (),
         follows: "Ledger | None" = None,
+        waits: bool = False,
     ) -> None:
         """Commit which rows of some data files are struck from now on, and more data files, in one step.
 
-        ``positions`` has all struck rows of a file by path, as ``find_difference`` returns them. With
-        ``follows``, the ledger of ``documents``, the table has then followed its last change. Raises
-        ConflictError if any commit came since the ledger was opened or refreshed: what to strike must be
-        determined again. The record has the action ``strike``, and the versions of the tables that say which
-        rows live.
+        ``positions`` has all struck rows of a file by path. With ``follows``, the ledger of ``documents``,
+        the table has then followed its last change, or ``waits`` to follow. Raises ConflictError if a commit
+        came in between: what to strike must be determined again. The record names the versions read.
         """
         assert self.table is not None
         added = [file for entry in add for file in entry.data_files]
         check_written(self.url, added)
         transactions = {entry.key: entry.arrival or self.open_arrival for entry in add}
         if follows is not None:
-            transactions |= _state(self, follows.lake_epoch, follows.change)
+            change = self.change if waits else follows.change
+            transactions |= _state(self, follows.lake_epoch, change)
         files = [*self.table.strike(positions), *added]
         self._commit(files, transactions, describe(add, self.generation), remove=[*positions])
         self.lake_epoch = transactions.get("epoch", self.lake_epoch)

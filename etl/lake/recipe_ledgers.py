@@ -1,8 +1,9 @@
 """Open the ledgers of the tables of a recipe's lake."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from etl import storage
+from etl.lake.commit_info import find_record
 from etl.lake.lake_epochs import all_ledgers
 from etl.lake.ledger import Ledger
 from etl.recipe.recipe import Recipe, Step
@@ -22,6 +23,20 @@ def open_all_ledgers(recipe: Recipe) -> dict[str, Ledger]:
     """Open the ledgers of all tables that exist in a recipe's lake."""
     ledgers = all_ledgers(storage.normalize(str(recipe.lake)), open_ledgers(recipe).values())
     return {name: ledger for name, ledger in ledgers.items() if ledger.table is not None}
+
+
+def is_other_recipe(recipe: Recipe, ledgers: Mapping[str, Ledger]) -> bool:
+    """Return whether a recipe judges or deduplicates otherwise than the recipe that a lake has.
+
+    ``ledgers`` is the result of ``open_all_ledgers``. After an interrupted change, it has the new recipe.
+    """
+    documents, duplicates = ledgers["documents"], ledgers.get("duplicates")
+    if documents.is_other_recipe or duplicates is None or "duplicates" not in recipe.steps:
+        return documents.is_other_recipe
+    if not duplicates.is_other_recipe or duplicates.change == documents.change:
+        return duplicates.is_other_recipe
+    record = None if documents.table is None else find_record(documents.table)
+    return record is None or record.fingerprints.get("duplicates") != duplicates.fingerprint
 
 
 def is_followed(ledgers: Iterable[Ledger]) -> bool:

@@ -1,9 +1,6 @@
 """A lake whose recipe was changed equals a lake that has run the new recipe on the same input."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,53 +12,32 @@ from upath import UPath
 
 from etl.audit.trace import trace
 from etl.audit.verify.verify import verify
-from etl.delta import table as delta_table
 from etl.delta.table import Table
 from etl.errors import MismatchError
 from etl.job.change_plan import plan_change
 from etl.job.run import run
-from etl.job.shuffle import shuffle
-from etl.lake.ledger import Ledger
 from etl.lake.table_digest import table_digest
-from etl.maintenance.optimize import optimize
 from etl.maintenance.repair import repair
-from etl.maintenance.vacuum import MIN_RETAIN, vacuum
 from etl.recipe.recipe import Recipe
 from tests.helpers.corpus import records, write_corpus, write_jsonl
-from tests.helpers.damage import delete, live, paths
+from tests.helpers.damage import live
 from tests.helpers.lake_rows import rows
 from tests.helpers.paths import NewPlace
+from tests.helpers.recipe_changes import (
+    STAGES,
+    Chain,
+    KilledError,
+    MakeRecipe,
+    Stages,
+    Step,
+    killed_at,
+    maker,
+)
 from tests.helpers.strikes import strike_by_other
 
-Stages = Sequence[Any]
-MakeRecipe = Callable[..., Recipe]
-
 TABLES = ("documents", "texts", "tokens")
-STAGES: tuple[Any, ...] = (
-    {"gopher_quality": {"min_words": 87}},
-    {"gopher_quality": {"min_words": 60}},
-    "gopher_repetition",
-    {"language": ["en"]},
-    {"where": {"keep": "url NOT LIKE '%7'"}},
-    {"where": {"keep": "num_words > 86 OR lang = 'de'"}},
-    {"where": {"keep": "text LIKE '%river%'"}},
-    {"sample": {"fraction": 0.7}},
-    {"sample": {"fraction": 0.5}},
-)
 TRANSFORMS: tuple[Stages, ...] = ((), (), ("unicode",), ({"c4": {"min_sentences": 1}},))
 CARE = ("", "", "optimize", "shuffle", "add a file", "lose a file", "strike elsewhere", "vacuum")
-
-
-@dataclass(frozen=True)
-class Step:
-    """A change of the recipe, and what comes before it."""
-
-    stages: Stages
-    position: int  # of the transforms among the stages
-    care: str
-    table: str  # that the care concerns
-    kill: int  # the commits that the first attempt makes
-    is_finished: bool
 
 
 STEPS = st.builds(
@@ -75,42 +51,8 @@ STEPS = st.builds(
 )
 
 
-class KilledError(Exception):
-    """What kills a run at a commit."""
-
-
-@contextmanager
-def killed_at(commit: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let commits fail from a number on, as if the process had been killed before them."""
-    write, count = delta_table.write_commit, 0
-
-    def write_some(*args: Any, **options: Any) -> Any:
-        nonlocal count
-        count += 1
-        if count > commit:
-            raise KilledError
-        return write(*args, **options)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(delta_table, "write_commit", write_some)
-        yield
-
-
 def digests(lake: UPath) -> dict[str, int]:
     return {name: table_digest(Table.open(f"{lake}/{name}")) for name in TABLES}
-
-
-def maker(place: UPath, tokenizer: Path) -> MakeRecipe:
-    """Return a function that makes a recipe over the corpus in a folder, for a lake."""
-    columns = {"text": "body", "id": "doc_id", "url": "link"}
-    source = {"path": str(place / "corpus"), "columns": columns, "split_bytes": 16384}
-
-    def recipe(lake: UPath, stages: Stages, *, tokenize: Any = None, **others: Any) -> Recipe:
-        all_stages = [*stages, {"tokenize": {"tokenizer": str(tokenizer), **(tokenize or {})}}]
-        given = {"name": "test", "source": source, "lake": str(lake), "stages": all_stages}
-        return Recipe(**{**given, **others})
-
-    return recipe
 
 
 @pytest.fixture
@@ -119,58 +61,6 @@ def make(new_place: NewPlace, tiny_tokenizer: Path) -> tuple[UPath, MakeRecipe]:
     place = new_place("change")
     write_corpus(place / "corpus")
     return place, maker(place, tiny_tokenizer)
-
-
-class Chain:
-    """A lake that goes through changes of its recipe, damage, and work on its files."""
-
-    def __init__(self, place: UPath, make: MakeRecipe, client: Client) -> None:
-        self._place, self._make, self._client = place, make, client
-        self._num_files = 0
-
-    def add_file(self) -> None:
-        """Add an input file of a few records."""
-        start, self._num_files = 1000 + 20 * self._num_files, self._num_files + 1
-        write_jsonl(self._place / "corpus" / f"new{start}.jsonl", records(start, start + 20))
-
-    def run(self, recipe: Recipe, **options: bool) -> None:
-        assert run(recipe, cluster=self._client, **options).ok
-
-    def take_care(self, recipe: Recipe, step: Step) -> None:
-        """Do what comes before a change; the lake was made by the recipe."""
-        lake = str(recipe.lake)
-        if step.care == "optimize":
-            optimize(lake)
-        elif step.care == "shuffle":
-            self.run(recipe)
-            shuffle(lake, cluster=self._client)
-        elif step.care == "add a file":
-            self.add_file()
-        elif step.care == "lose a file":
-            for path in paths(recipe, step.table)[:1]:
-                delete(path)
-            assert repair(lake, drop=True).left == []
-        elif step.care == "strike elsewhere":
-            for first in live(recipe, step.table)[:1]:
-                strike_by_other(recipe.table_url(step.table), {first: [0]})
-            assert repair(lake, drop=True).left == []
-        elif step.care == "vacuum":
-            vacuum(lake, retain=MIN_RETAIN, delete=True)
-
-    def change(
-        self, old: Recipe, new: Recipe, step: Step, monkeypatch: pytest.MonkeyPatch
-    ) -> Recipe:
-        """Change the recipe, with a kill; return the recipe that the lake then has."""
-        try:
-            with killed_at(step.kill, monkeypatch), suppress(KilledError):
-                self.run(new, apply_change=True)
-            if step.is_finished:
-                self.run(new, apply_change=True)
-        except MismatchError as error:
-            assert "changes the text" in str(error)  # noqa: PT017 - what else is refused is a failure
-            return old
-        ledger = Ledger(new.table_url("documents"), fingerprint=new.fingerprint("documents"))
-        return old if ledger.is_other_recipe else new
 
 
 @settings(
@@ -201,7 +91,7 @@ def test_chains_of_changes(  # noqa: PLR0913, PLR0917 - fixtures, and what is dr
         stages = step.stages
         return make(place / lake, [*stages[: step.position], *transforms, *stages[step.position :]])
 
-    chain = Chain(place, make, client)
+    chain = Chain(place, client, records)
     last = recipe("lake", steps[0])
     chain.run(last)
     for step in steps[1:]:

@@ -1,5 +1,6 @@
 """Near-duplicates in whole runs: the same documents stay for any files, order and increments."""
 
+import math
 import os
 import random
 import signal
@@ -240,14 +241,36 @@ def test_all_documents_of_a_small_key_are_compared(
     assert all(compared["worse_rank"] == [ranks[row] for row in compared["worse"]])
 
 
-@pytest.mark.parametrize(("size", "best"), [(64, 64), (1024, 64), (1025, 63), (70_000, 1)])
-def test_documents_of_a_large_key_are_compared_with_the_best(size: int, best: int) -> None:
+@pytest.mark.parametrize("size", [64, 1024, 1025, 70_000])
+def test_documents_of_a_large_key_are_compared_with_the_best(size: int) -> None:
     rows = np.arange(size, dtype=np.int64)
     bands = pd.DataFrame({"key": np.ones(size, np.int64), "address": rows, "rank": -rows / 1.0})
     compared = job.pair_candidates(bands)
-    assert set(compared["better"]) == set(rows[::-1][: min(best, size - 1)])
-    assert len(compared) == sum(min(num_better, best) for num_better in range(size))
-    assert set(compared["worse"]) == set(rows[:-1])
+    limits = [min(better, 64, max(1, 65_536 // (better + 1))) for better in range(size)]
+    assert compared.groupby("worse").size().sort_index(ascending=False).tolist() == limits[1:]
+    best_first = size - 1 - compared["better"]
+    assert all(best_first < np.array(limits)[size - 1 - compared["worse"]])
+    assert len(compared) < 65_536 * (1 + max(0, math.log(size / 1024))) + size
+
+
+@given(some_members, st.integers(0, 30))
+def test_the_pairs_of_a_document_do_not_depend_on_worse_ones(
+    members: list[tuple[int, int, float]], prefix: int
+) -> None:
+    """Limits of 3 documents and 9 pairs let keys of few documents exceed both."""
+    ranks = {row: rank for _, row, rank in members}  # a document has one rank
+    bands = pd.DataFrame(
+        [(key, row, ranks[row]) for key, row, _ in members], columns=["key", "address", "rank"]
+    ).astype({"key": "int64", "address": "int64", "rank": "float64"})
+    better = {row for _, row in sorted((rank, row) for row, rank in ranks.items())[:prefix]}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(job, "_MAX_BEST", 3)
+        patch.setattr(job, "_MAX_PAIRS", 9)
+        all_pairs = job.pair_candidates(bands)
+        some_pairs = job.pair_candidates(bands[bands["address"].isin(better)])
+    ends = ["better", "worse"]
+    of_prefix = all_pairs[all_pairs["worse"].isin(better)]
+    assert of_prefix[ends].values.tolist() == some_pairs[ends].values.tolist()
 
 
 @given(st.integers(0, 2**23 - 1), st.integers(0, 2**40 - 1))
