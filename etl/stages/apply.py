@@ -287,6 +287,8 @@ class _Batch:
         """Return the rows with their verdict, in the schema of judged documents."""
         documents, kept = self.documents, self._kept()
         documents = documents.append_column("verdict", pc.if_else(kept, *schemas.VERDICTS))
+        size = pc.if_else(kept, pc.binary_length(documents["text"]), pa.scalar(None, pa.int32()))
+        documents = _with_column(documents, schemas.TEXT_BYTES.name, size)
         if not pc.all(kept).as_py():
             null = pa.scalar(None, pa.string())
             of_rejected = self._text_when_rejected if self._rejected.text else null
