@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 from etl import schemas, storage
 from etl.compute.compute_frames import compute_frame
-from etl.compute.frame_shuffles import task_batches
 from etl.dedup.document_reader import DocumentReader
 from etl.dedup.numbered_files import NumberedFile, number_files
 from etl.dedup.stored_file_list import StoredFileList, store_file_list
@@ -49,6 +48,8 @@ _DECISIONS: Final = pa.schema(
     if field.name not in ("id", "unit")
 )
 _LANGUAGES: Final = pa.schema([schemas.documents([]).field(n) for n in (*schemas.ADDRESS, "lang")])
+_ROWS_PER_TASK = 1 << 19
+_ROWS_PER_FILE = 1 << 13  # that take as long to count as it takes to open the files of a unit of work
 _RESULT = pd.DataFrame({"result": pd.Series(dtype=object)})
 
 
@@ -116,7 +117,8 @@ def find_collapsed(
     spans = RangeIndex(map(_span, written))
     with store_file_list(number_files(files), reader.duplicates, name) as stored:
         numbers, rows = stored.chosen(lambda _: True)
-        parts = task_batches(numbers, rows)
+        work = np.cumsum(rows + _ROWS_PER_FILE) // _ROWS_PER_TASK
+        parts = np.split(numbers, 1 + np.flatnonzero(np.diff(work)))
         decisions = [_decisions_of(stored, part, spans) for part in parts]
         count = _Count(stored, reader, guard)
         frame = dd.from_map(count, parts, decisions, meta=_RESULT, label="losses")
