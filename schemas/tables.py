@@ -144,7 +144,8 @@ def list_of(values: pa.DataType) -> pa.DataType:
 
 
 TEXT_BYTES = pa.field("text_bytes", pa.int32())
-"""The column of ``texts`` with the size of the text in UTF-8, known without reading it; null in rejected rows."""
+"""The column of ``texts`` with the size of the text in UTF-8, to count bytes without reading texts; null in
+rejected rows."""
 
 CONTENT_HASH = pa.field("content_hash", pa.binary())
 """The column of ``documents`` and ``texts`` for comparing equal texts; always there."""

@@ -37,17 +37,19 @@ def diff(
     *,
     samples: Annotated[
         int,
-        typer.Option(min=0, metavar="N", help="Print N documents of those that left or came, by reason."),
+        typer.Option(
+            min=0, metavar="N", help="Print N documents of those that left or came, by reason."
+        ),
     ] = 0,
     html: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write a page with the result to this file.")
     ] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Print what changed between two lakes, or between two versions of a lake or a table.
+    """Print what changed between two lakes, or two versions of one.
 
-    Of lakes: settings, documents by stage, which left and came and why, tokens by input file and language, and
-    worker time. Versions of a lake are those of its last table. Of a table: rows, files, tokens, counts by
+    Of lakes: settings, documents by stage, which left and came and why, tokens by input file and language,
+    and worker time. A version of a lake is one of its last table. Of a table: rows, files, tokens, counts by
     reason, settings, library versions and input files.
     """
     from etl.lake.table_specs import SPECS

@@ -30,7 +30,7 @@ _TEXT_CHARS: Final = 500  # the beginning of an example
 _LAST_ROW: Final = np.iinfo(np.int64).max
 _KEPT: Final = "kept"
 _NOT_READ: Final = "not read"
-_COLUMNS: Final = {  # what is read of each table
+_COLUMNS: Final = {  # the columns to read of each table
     "documents": ("id", "lang", "reason"),
     "duplicates": ("kind",),
     "tokens": ("num_tokens",),

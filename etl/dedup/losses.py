@@ -177,7 +177,7 @@ def _decisions_of(
 
 
 def _sum_up(results: Iterable[Mapping[str, list[Any]]]) -> dict[str, Losses]:
-    """Return the losses of all groups, given those of files and languages in each part."""
+    """Return the losses of all groups, given the losses of files and languages in each part."""
     groups: dict[str, Losses] = defaultdict(Losses)
     for result in results:
         for name, *counts, examples in ((name, *values) for name, values in result.items()):
@@ -249,8 +249,8 @@ def _read(url: str, files: Iterable[LogicalFile], columns: pa.Schema) -> pl.Data
 def count_lost(documents: pl.DataFrame, decisions: pl.DataFrame) -> pl.DataFrame:
     """Return the documents that count, with their decisions and the columns ``is_lost`` and ``lost_bytes``.
 
-    ``documents`` has the columns ``source``, ``row``, ``text_bytes`` and ``lang``, and ``decisions`` those of
-    ``duplicates``. Of a shortened document, the share of its characters that is cut counts as bytes.
+    ``documents`` has the columns ``source``, ``row``, ``text_bytes`` and ``lang``, and ``decisions`` the
+    columns of ``duplicates``. Of a shortened document, the share of its characters that is cut counts as bytes.
     """
     kind = pl.col("kind")
     is_copy = (

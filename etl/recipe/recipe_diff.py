@@ -32,16 +32,15 @@ def _are_stages(values: Sequence[object]) -> bool:
 def _stage_differences(
     old: Sequence[dict[str, Any]], new: Sequence[dict[str, Any]], name: str
 ) -> Iterator[str]:
-    kinds = [[stage["kind"] for stage in stages] for stages in (old, new)]
-    for change, start, stop, other, end in SequenceMatcher(
-        None, *kinds, autojunk=False
-    ).get_opcodes():
+    before, after = ([str(stage["kind"]) for stage in stages] for stages in (old, new))
+    matcher = SequenceMatcher(None, before, after, autojunk=False)
+    for change, start, stop, other, end in matcher.get_opcodes():
         if change == "equal":
-            for before, after in zip(old[start:stop], new[other:end], strict=True):
-                yield from differences(before, after, f"{name}.{before['kind']}")
+            for one, another in zip(old[start:stop], new[other:end], strict=True):
+                yield from differences(one, another, f"{name}.{one['kind']}")
         else:
-            yield from (f"{name}.{stage['kind']}: removed" for stage in old[start:stop])
-            yield from (f"{name}.{stage['kind']}: added" for stage in new[other:end])
+            yield from (f"{name}.{kind}: removed" for kind in before[start:stop])
+            yield from (f"{name}.{kind}: added" for kind in after[other:end])
 
 
 def _short(value: object) -> str:

@@ -285,15 +285,14 @@ class _Batch:
 
     def finish(self) -> pa.Table:
         """Return the rows with their verdict, in the schema of judged documents."""
-        documents, kept = self.documents, self._kept()
-        documents = documents.append_column("verdict", pc.if_else(kept, *schemas.VERDICTS))
-        size = pc.if_else(kept, pc.binary_length(documents["text"]), pa.scalar(None, pa.int32()))
-        documents = _with_column(documents, schemas.TEXT_BYTES.name, size)
+        kept = self._kept()
+        size = pc.if_else(kept, pc.binary_length(self.documents["text"]), None)
+        self._set("text_bytes", kept, size)
+        documents = self.documents.append_column("verdict", pc.if_else(kept, *schemas.VERDICTS))
         if not pc.all(kept).as_py():
-            null = pa.scalar(None, pa.string())
-            of_rejected = self._text_when_rejected if self._rejected.text else null
+            of_rejected = self._text_when_rejected if self._rejected.text else None
             text = pc.if_else(kept, documents["text"], of_rejected)
-            documents = documents.set_column(documents.column_names.index("text"), "text", text)
+            documents = _with_column(documents, "text", text)
         return documents.select(self._schema.names).cast(self._schema)
 
     def _input_of(self, step: PlacedStage) -> pa.Table:

@@ -89,7 +89,7 @@ def test_the_hint_of_the_error_accepts_the_loss(client: Client, place: UPath) ->
     report = run(recipe, cluster=client, settings=[setting])
     assert report.duplicates == 39
     assert verify(str(recipe.lake)) == []
-    # An increment is judged by itself, and the other folders still are.
+    # An increment is judged alone, and the other folders still are.
     write(place / "in" / "books", books(40, 100), 1, 50)
     assert run(recipe, cluster=client, settings=[setting]).duplicates == 40
     write(place / "in" / "web", books(40, 200), 1, 60)
