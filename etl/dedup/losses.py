@@ -139,9 +139,10 @@ def collapsed_groups(groups: Mapping[str, Losses], guard: Guard) -> dict[str, Lo
         for group, losses in groups.items()
         if losses.documents >= guard.min_documents and losses.exceed(guard.max_share)
     }
-    inside: dict[str, list[str]] = defaultdict(list)  # group -> the next ones in it
+    inside: dict[str | None, list[str]] = defaultdict(list)  # the next ones in a group, or in none
     for group in sorted(found):
-        inside[_folder_of(group)].append(group)
+        folders = (each for each in groups_of(group.rstrip("/"))[-2::-1] if each in found)
+        inside[next(folders, None)].append(group)
 
     def explain(group: str) -> list[str]:
         inner = inside[group]
@@ -151,12 +152,7 @@ def collapsed_groups(groups: Mapping[str, Losses], guard: Guard) -> dict[str, Lo
             return [group]
         return [each for within in inner for each in explain(within)]
 
-    outermost = (group for group in sorted(found) if _folder_of(group) not in found)
-    return {each: found[each] for group in outermost for each in explain(group)}
-
-
-def _folder_of(group: str) -> str:
-    return f"{group.rstrip('/').rpartition('/')[0]}/"
+    return {each: found[each] for outer in inside[None] for each in explain(outer)}
 
 
 def _span(file: DataFile) -> tuple[tuple[str, int], tuple[str, int], LogicalFile]:
@@ -250,7 +246,8 @@ def count_lost(documents: pl.DataFrame, decisions: pl.DataFrame) -> pl.DataFrame
     """Return the documents that count, with their decisions and the columns ``is_lost`` and ``lost_bytes``.
 
     ``documents`` has the columns ``source``, ``row``, ``text_bytes`` and ``lang``, and ``decisions`` the
-    columns of ``duplicates``. Of a shortened document, the share of its characters that is cut counts as bytes.
+    columns of ``duplicates``. Of a shortened document, the share of its characters that is cut counts as
+    bytes.
     """
     kind = pl.col("kind")
     is_copy = (

@@ -75,9 +75,10 @@ shares = st.builds(
 )
 
 
-@given(
-    st.dictionaries(st.sampled_from([f"s3://raw/{p}" for p in ("a/0", "a/1", "b/2", "3")]), shares)
-)
+names = st.sampled_from([f"s3://raw/{path}" for path in ("a/x/0", "a/x/1", "a/y/2", "b/3", "4")])
+
+
+@given(st.dictionaries(names, shares))
 def test_what_is_reported_explains_all_groups_that_collapse(files: dict[str, Losses]) -> None:
     """If all that is reported is exempt, no group collapses; each that is reported does."""
     guard = Guard(min_documents=8, max_share=0.75)
