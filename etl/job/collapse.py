@@ -10,6 +10,7 @@ from etl.delta.table import Table
 from etl.errors import CollapseError, LostDocument, LostGroup
 from etl.html.grid import percent
 from etl.recipe.recipe import Recipe
+from etl.schemas import CUT
 from etl.visible_text import one_line
 
 _TEXT_CHARS: Final = 100  # the beginning of an example
@@ -59,14 +60,16 @@ def _beginning(texts: Table, source: str, row: int) -> str:
 
 def _lines(group: LostGroup) -> list[str]:
     """Return a group and its examples as lines."""
-    documents = f"{group.lost:,} of {group.documents:,} documents"
+    share = percent(group.lost, group.documents)
+    documents = f"{group.lost:,} of {group.documents:,} documents ({share})"
     text = f"{percent(group.lost_bytes, group.text_bytes)} of the text"
-    lines = [f"  {one_line(group.group)}: {documents} ({text})"]
+    lines = [f"  {one_line(group.group)}: {documents}, {text}"]
     for each in group.examples:
-        keeper = f"{one_line(each.keeper_source)} row {each.keeper_row}"
         lake = "" if each.keeper_lake is None else f" of the lake {each.keeper_lake}"
-        lines.append(f"    {one_line(each.source)} row {each.row}")
-        lines.append(f"      {each.kind} {each.similarity:.2f}: {keeper}{lake}")
+        what = "shortened" if each.kind == CUT else "removed"
+        lines.append(f"    {what:<9} {one_line(each.source)} row {each.row}")
+        keeper = f"{one_line(each.keeper_source)} row {each.keeper_row}{lake}"
+        lines.append(f"    {'kept':<9} {keeper} ({each.kind} {each.similarity:.2f})")
         shown = [text for text in (each.text, each.keeper_text) if text is not None]
         lines += [f"      | {one_line(text)}" for text in shown]
     return lines

@@ -69,8 +69,9 @@ def test_a_source_that_collapses_stops_the_run_with_examples(client: Client, pla
     assert example.similarity > 0.9
     assert example.text == example.keeper_text == " ".join(NOTICE)[:100]
     message = str(error)
-    assert "999 of 1,000 documents (99.9 % of the text)" in message
-    assert f"{example.source} row 1\n      near 0." in message
+    assert "999 of 1,000 documents (99.9 %), 99.9 % of the text" in message
+    assert f"removed   {example.source} row 1" in message
+    assert f"kept      {example.keeper_source} row 0 (near 0." in message
     assert f'guard.exempt=["{url(place, "books") + "/"}"]' in message
     assert not rows(recipe.lake, "duplicates")
     with pytest.raises(CollapseError):  # the decisions are made again
