@@ -12,6 +12,7 @@ from upath import UPath
 from etl import storage
 from etl.audit.verify.verify import verify
 from etl.errors import CollapseError, RecipeError
+from etl.job import dedup_step
 from etl.job.plan import make_plan
 from etl.job.run import run
 from etl.recipe.recipe import Recipe
@@ -98,6 +99,27 @@ def test_the_hint_of_the_error_accepts_the_loss(client: Client, place: UPath) ->
         run(recipe, cluster=client, settings=[setting])
     assert [group.group for group in caught.value.groups] == [url(place, "web/060.parquet")]
     assert url(place, "books") + "/" in str(caught.value)  # the hint keeps what is accepted
+
+
+def test_a_run_that_is_killed_before_the_commit_is_judged_again(
+    client: Client, place: UPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loss was accepted for the killed run only, which has written its decisions."""
+    write(place / "in", books(25), 1)
+    recipe = make_guarded(place)
+    exempt = [f"guard.exempt=[{place / 'in'}]"]
+
+    def kill(*_: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(dedup_step, "count_cut", kill)
+    with pytest.raises(KeyboardInterrupt):
+        run(recipe, cluster=client, settings=exempt)
+    monkeypatch.undo()
+    with pytest.raises(CollapseError):
+        run(recipe, cluster=client)
+    assert run(recipe, cluster=client, settings=exempt).duplicates == 24
+    assert verify(str(recipe.lake)) == []
 
 
 def test_an_increment_that_collapses_is_not_hidden_by_a_large_lake(
