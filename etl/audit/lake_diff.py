@@ -67,8 +67,8 @@ def diff_lakes(
         new=reports[1],
         recipe=[*differences(old.canonical, new.canonical)] if old and new else [],
         libraries=[*differences(old.versions, new.versions)] if old and new else [],
-        left=moves.left.counts(sides[0].tables["texts"]),
-        came=moves.came.counts(sides[1].tables["texts"]),
+        left=moves.left.counts(sides[0].tables.get("texts")),
+        came=moves.came.counts(sides[1].tables.get("texts")),
         other_reasons=moves.other_reasons,
         sources=moves.by_source(),
         language_tokens=moves.by_language(),
@@ -192,13 +192,13 @@ class _Moved:
         drawn = pl.concat([self._drawn, rows.with_columns(key=keys)], how="diagonal")
         self._drawn = drawn.sort("key").group_by("reason", maintain_order=True).head(self._samples)
 
-    def counts(self, texts: Table) -> list[MovedDocuments]:
+    def counts(self, texts: Table | None) -> list[MovedDocuments]:
         """Return the documents by reason, most frequent first, with the texts of those drawn."""
         examples: dict[str, list[MovedDocument]] = defaultdict(list)
         for each in self._drawn.iter_rows(named=True):
             address = {name: each[name] for name in schemas.ADDRESS}
-            found = next(find_rows(texts, address, ["text"]), None)
-            text = None if found is None else str(found.values["text"])[:_TEXT_CHARS]
+            rows = iter(()) if texts is None else find_rows(texts, address, ["text"])
+            text = next((str(row.values["text"])[:_TEXT_CHARS] for row in rows), None)
             examples[each["reason"]].append(MovedDocument(**address, id=each["id"], text=text))
         return [
             MovedDocuments(reason=reason, documents=count, examples=examples[reason])

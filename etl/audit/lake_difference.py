@@ -65,9 +65,9 @@ class LakeDifference(Shown):
         for name in dict.fromkeys([*self.old.rejected, *self.new.rejected]):
             yield f"  {name}", self.old.rejected.get(name, 0), self.new.rejected.get(name, 0)
         yield "kept", self.old.kept, self.new.kept
-        for name in dict.fromkeys([*self.old.duplicates, *self.new.duplicates]):
-            kinds = (each.duplicates.get(name, 0) for each in (self.old, self.new))
-            yield (f"  duplicate.{name}", *kinds)
+        for kind in dict.fromkeys([*self.old.duplicates, *self.new.duplicates]):
+            old, new = (each.duplicates.get(kind, 0) for each in (self.old, self.new))
+            yield f"  duplicate.{kind}", old, new
         yield "cut", self.old.cut, self.new.cut
         yield "tokenized", self.old.tokenized, self.new.tokenized
         yield "tokens", self.old.tokens, self.new.tokens

@@ -9,7 +9,7 @@ so that a file is found whose pages all are the same notice.
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple
 
 import dask.dataframe as dd
@@ -172,12 +172,13 @@ def _decisions_of(
     return spans.files_between((ends.iloc[0], -1), (ends.iloc[-1], np.iinfo(np.int64).max))
 
 
-def _sum_up(results: Iterable[Mapping[str, list[Any]]]) -> dict[str, Losses]:
+def _sum_up(results: Iterable[Mapping[str, dict[str, Any]]]) -> dict[str, Losses]:
     """Return the losses of all groups, given the losses of files and languages in each part."""
     groups: dict[str, Losses] = defaultdict(Losses)
     for result in results:
-        for name, *counts, examples in ((name, *values) for name, values in result.items()):
-            losses = Losses(*counts, tuple(Example(*each) for each in examples))
+        for name, values in result.items():
+            examples = tuple(Example(*each) for each in values.pop("examples"))
+            losses = Losses(**values, examples=examples)
             for group in [name] if name.startswith(LANGUAGE) else groups_of(name):
                 groups[group].add(losses)
     return groups
@@ -202,7 +203,7 @@ class _Count:
         )
         languages = documents.drop_nulls("lang").with_columns(lang=LANGUAGE + pl.col("lang"))
         found = {**self._losses(documents, "source"), **self._losses(languages, "lang")}
-        text = json.dumps({name: astuple(losses) for name, losses in found.items()})
+        text = json.dumps({name: asdict(losses) for name, losses in found.items()})
         return pd.DataFrame({"result": pd.Series([text], dtype=object)})
 
     def _documents(self, files: Sequence[NumberedFile]) -> pl.DataFrame:

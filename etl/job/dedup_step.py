@@ -121,7 +121,9 @@ def _check_losses(
     name = run.ledgers["duplicates"].key("losses")
     collapsed = find_collapsed(run.job.client, new, reader, written, guard, name=name)
     if collapsed:
-        raise collapse_error(run.recipe, run.ledgers["texts"].table, collapsed)
+        texts = run.ledgers["texts"].table
+        assert texts is not None
+        raise collapse_error(run.recipe, texts, collapsed)
 
 
 def _reader(run: RunContext) -> DocumentReader:
