@@ -11,8 +11,8 @@ apply commit_losses compare_lakes diff diff_lakes doctor duplicates
 export_documents export_megatron graph history lake_page list_recipes
 list_stages make_certificates make_trial optimize plan propose_recipe
 read read_table release releases remove_release repair replay report run
-sample shuffle status submit sweep trace tune vacuum verify warm_kernels
-write
+sample shuffle status submit sweep trace tune tune_similarity vacuum
+verify warm_kernels write
 """
 
 from importlib import import_module
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from etl.audit.sample_documents import sample
     from etl.audit.table_diff import diff
     from etl.audit.trace import trace
+    from etl.audit.tune.similarity_limits import tune_similarity
     from etl.audit.tune.tune import sweep, tune
     from etl.audit.verify.verify import verify
     from etl.compute.certificates import make_certificates
@@ -117,6 +118,7 @@ _ORIGINS = {
     "sweep": "etl.audit.tune.tune.sweep",
     "trace": "etl.audit.trace.trace",
     "tune": "etl.audit.tune.tune.tune",
+    "tune_similarity": "etl.audit.tune.similarity_limits.tune_similarity",
     "vacuum": "etl.maintenance.vacuum.vacuum",
     "verify": "etl.audit.verify.verify.verify",
     "warm_kernels": "etl.job.warm.warm_kernels",
@@ -173,6 +175,7 @@ __all__ = [
     "sweep",
     "trace",
     "tune",
+    "tune_similarity",
     "vacuum",
     "verify",
     "warm_kernels",

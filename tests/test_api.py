@@ -110,6 +110,7 @@ def test_a_recipe_runs_by_its_path_and_a_cluster_by_its_address(
     assert etl.make_trial(str(file), limit=5).source.limit == 5
 
 
+@pytest.mark.local_only  # a Path has no protocol
 def test_a_recipe_may_be_its_path_its_data_or_an_object(recipe: Recipe, tmp_path: Path) -> None:
     """In every function that takes one; a source may be its path."""
     file = tmp_path / "web.yaml"

@@ -35,6 +35,7 @@ SLOW = {
     "own-classifier",
     "s3",
     "tutorial",
+    "which-deduplication",
 }
 SCHEDULER_PORT = "8786"  # on the page; the test uses a free one
 

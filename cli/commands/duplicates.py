@@ -10,7 +10,7 @@ from etl.plural import many
 
 if TYPE_CHECKING:
     from etl.audit.duplicates.duplicate_report import DuplicateCluster, DuplicateReport, Saved
-    from etl.audit.duplicates.removed_passages import CutTotals
+    from etl.audit.duplicates.removed_passages import CutDocument, CutTotals
 
 app = typer.Typer()
 
@@ -34,7 +34,7 @@ def duplicates(
         int,
         typer.Option(
             min=0,
-            help="How many clusters and pairs of sources to print.",
+            help="How many clusters, pairs of sources and cut documents to print.",
             default_factory=options.LibraryDefault(_top),
         ),
     ],
@@ -50,7 +50,7 @@ def duplicates(
 
 
 def lines(report: "DuplicateReport") -> Iterator[str]:
-    """Yield the counts of duplicates, the pairs of sources and the largest clusters."""
+    """Yield the counts of duplicates, the pairs of sources, the largest clusters and cuts."""
     yield f"lake        {report.lake}"
     for kind, count in report.kinds.items():
         yield f"  {kind:<32} {count:,}"
@@ -71,6 +71,8 @@ def lines(report: "DuplicateReport") -> Iterator[str]:
         yield from output.columns(header, rows, numbers=[2])
     for cluster in report.largest:
         yield from _cluster(cluster)
+    for document in report.cuts.largest if report.cuts is not None else ():
+        yield from _cut(document)
 
 
 def _saved(saved: "Saved") -> str:
@@ -99,3 +101,12 @@ def _cluster(cluster: "DuplicateCluster") -> Iterator[str]:
     more = cluster.size - 1 - len(cluster.members)
     if more:
         yield f"  ... and {more:,} more"
+
+
+def _cut(document: "CutDocument") -> Iterator[str]:
+    name = f" (id {document.id})" if document.id is not None else ""
+    yield ""
+    yield f"{document.cut.outcome}: {document.source} row {document.row}{name}"
+    for text in document.cut.texts:
+        yield f"  {output.cell(text)}"
+    yield f"  the first of them is in {document.cut.keeper_source} row {document.cut.keeper_row}"

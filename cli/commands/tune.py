@@ -10,6 +10,7 @@ from etl.plural import many
 
 if TYPE_CHECKING:
     from etl.audit.tune.kept_counts import Amount, Counted
+    from etl.audit.tune.similarity_limits import SimilarityTuning
     from etl.audit.tune.tune import Tuning
 
 app = typer.Typer()
@@ -21,6 +22,7 @@ _MAX_ROWS_SHOWN = 20
     epilog=options.examples(
         "etl tune lake --set gopher_quality.min_words=80",
         "etl tune lake --sweep gopher_quality.min_words=20,50,80,100",
+        "etl tune lake --similarity 0.7,0.8,0.9",
     )
 )
 def tune(
@@ -31,13 +33,29 @@ def tune(
         str | None,
         typer.Option("--sweep", metavar="KEY=A,B,C", help="Try each of these values of a setting."),
     ] = None,
+    similarity: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B,C",
+            help="Estimate what `dedup_minhash` would remove with each of these as min_similarity.",
+        ),
+    ] = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Count what other thresholds would keep.
 
     Uses the stored signals and reads no text. The counts are those that a run with these settings would
-    give; a ~ marks an estimate.
+    give; a ~ marks an estimate. With --similarity, stored signatures of a sample are compared with those of
+    all documents, and pairs next to each limit are shown.
     """
+    if similarity is not None:
+        from etl.audit.tune.similarity_limits import tune_similarity
+
+        if settings or over is not None:
+            raise typer.BadParameter("give --similarity alone")
+        tuning = tune_similarity(lake, _numbers(similarity))
+        output.print_result(tuning, similarity_lines, as_json=as_json)
+        return
     from etl.audit.tune.tune import sweep
     from etl.audit.tune.tune import tune as count
 
@@ -46,7 +64,7 @@ def tune(
     elif settings:
         output.print_result(count(lake, settings), lines, as_json=as_json)
     else:
-        raise typer.BadParameter("give --set KEY=VALUE or --sweep KEY=A,B,C")
+        raise typer.BadParameter("give --set KEY=VALUE, --sweep KEY=A,B,C or --similarity A,B,C")
 
 
 def lines(tuning: "Tuning") -> Iterator[str]:
@@ -94,6 +112,40 @@ def sweep_lines(tunings: Sequence["Tuning"]) -> Iterator[str]:
     header = [key, "kept", "change", "unique", "tokens", "unknown"]
     yield from _filled(header, rows, num_left=0)
     yield from _unknown(max(tunings, key=lambda tuning: tuning.whole.unknown))
+
+
+def similarity_lines(tuning: "SimilarityTuning") -> Iterator[str]:
+    """Yield a line for each limit, then pairs of documents next to each."""
+    yield f"lake        {tuning.lake}"
+    removed = many(tuning.removed, "document")
+    yield f"recipe      min_similarity {tuning.limit:g} removes {removed}"
+    yield f"compared    {tuning.sampled:,} of {many(tuning.documents, 'document')} with all earlier ones"
+    yield ""
+    rows = [
+        [
+            f"{each.limit:g}",
+            f"~{each.documents:,}",
+            f"{each.documents / max(1, tuning.documents):.1%}",
+        ]
+        for each in tuning.limits
+    ]
+    yield from output.columns(["min_similarity", "removed", "share"], rows, numbers=(0, 1, 2))
+    for each in tuning.limits:
+        if each.examples:
+            yield ""
+            yield f"next to {each.limit:g}:"
+        for pair in each.examples:
+            yield f"  {pair.similarity:.2f}  {pair.source} row {pair.row}"
+            yield f"          {output.cell(pair.text)}"
+            yield f"        {pair.earlier_source} row {pair.earlier_row}"
+            yield f"          {output.cell(pair.earlier_text)}"
+
+
+def _numbers(text: str) -> list[float]:
+    try:
+        return [float(each) for each in text.split(",")]
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r} is not a list of numbers, such as 0.7,0.8") from error
 
 
 def _parts(title: str, parts: Sequence["Counted"]) -> Iterator[str]:

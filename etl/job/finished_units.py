@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from etl.compute.dask_tasks import map_unordered
-from etl.compute.unit_log import follow_units
 from etl.errors import ClusterError, RecipeError, WriteError
 from etl.job.failed_units import UnitLocation
 from etl.job.first_failures import FirstFailures
@@ -62,7 +61,7 @@ def run_units(run: RunContext, work: Work[Unit]) -> Iterator[list[FinishedUnit[U
     answers = map_unordered(
         run.job.client, task, arguments, label=work.label, time_limit=run.job.time_limit
     )
-    with closing(answers), follow_units(run.job.client, progress.add_part):
+    with closing(answers):
         for pack, answer in answers:
             if isinstance(answer, RecipeError | WriteError | ClusterError):
                 raise answer

@@ -5,7 +5,7 @@ from typing import Final
 from etl.errors import QuarantineError, TokenlakeError
 from etl.lake.quarantine import Quarantined
 
-_ENOUGH: Final = 10
+ENOUGH: Final = 10
 """Failures after which a run stops; chosen here: a few files may be damaged in the same way."""
 
 
@@ -33,7 +33,7 @@ class FirstFailures:
         self._is_watching = self._cause in (None, note.cause)
         self._cause = note.cause
         self._count += 1
-        if self._is_watching and self._count == _ENOUGH:
+        if self._is_watching and self._count == ENOUGH:
             raise _stop(note.source, error, lake)
 
 
@@ -43,7 +43,7 @@ def _stop(source: str, error: BaseException, lake: str) -> QuarantineError:
         what, where = error.what, error.where or source
         first_hint = f"{error.hint}; " if error.hint else ""
     return QuarantineError(
-        f"{what}; the first {_ENOUGH} units of work all failed in this way, so the run stopped",
+        f"{what}; the first {ENOUGH} units of work all failed in this way, so the run stopped",
         where=where,
         hint=f"{first_hint}correct the recipe or the input, and run again; `etl report {lake}` lists them",
     )

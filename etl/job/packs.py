@@ -2,10 +2,13 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
+from contextlib import closing
+from itertools import islice
 from typing import Final, TypeVar
 
 from etl.compact_collections import SpilledList
+from etl.job.first_failures import ENOUGH
 from etl.lake.work_units import WorkUnit
 from etl.sources import Split
 from etl.sources.split import TEXT_RATIO
@@ -57,13 +60,16 @@ def count_packs(units: int, text_bytes: int, *, split_bytes: int) -> int:
 
 def run_packs(
     packs: SpilledList[tuple[Unit, ...]],
-    run: Callable[[SpilledList[tuple[Unit, ...]]], Iterator[Unit]],
+    run: Callable[[SpilledList[tuple[Unit, ...]]], Generator[Unit]],
 ) -> None:
     """Run packs, and then alone the units that ``run`` yields: they failed, or could not be committed."""
-    again = SpilledList(run(packs))
-    if len(again):
-        for _ in run(SpilledList((unit,) for unit in again)):
-            raise AssertionError("a unit that runs alone is in no pack")
+    with closing(run(packs)) as failed:
+        # The first ones at once: if they all fail alone, too, the run stops here, and not after all packs.
+        for again in (islice(failed, ENOUGH), failed):
+            units = SpilledList((unit,) for unit in again)
+            if len(units):
+                for _ in run(units):
+                    raise AssertionError("a unit that runs alone is in no pack")
 
 
 def _is_part(unit: Split | WorkUnit) -> bool:

@@ -1,6 +1,6 @@
 """First pass of a run: read splits, apply the stages, and write ``documents`` and ``texts``."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final, Literal
@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from etl.compact_collections import SpilledList, index_of, sort_spilled
 from etl.compute.dask_tasks import map_unordered
+from etl.compute.unit_log import follow_units
 from etl.job.commit_policy import batch_for_commits
 from etl.job.finished_units import Work, run_units, unit_location
 from etl.job.packs import pack_units, run_packs
@@ -43,7 +44,9 @@ def read_splits(run: RunContext) -> None:
     run.failed.clear_other_parts(
         "documents", (unit_location(split) for pack in todo for split in pack)
     )
-    run_packs(todo, partial(_read_packs, run, StepProgress.of(run, "documents", todo)))
+    progress = StepProgress.of(run, "documents", todo)
+    with follow_units(run.job.client, progress.add_part):
+        run_packs(todo, partial(_read_packs, run, progress))
 
 
 def _fused(run: RunContext) -> Ledger | None:
@@ -60,7 +63,7 @@ def _held(run: RunContext, key: str) -> tuple[bool, ...]:
 
 def _read_packs(
     run: RunContext, progress: StepProgress, packs: SpilledList[tuple[Split, ...]]
-) -> Iterator[Split]:
+) -> Generator[Split]:
     """Read packs of splits, commit them, and yield the splits of packs to be read again alone."""
     documents, fused = run.ledgers["documents"], _fused(run)
 

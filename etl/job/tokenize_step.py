@@ -1,9 +1,10 @@
 """Second pass of a run: tokenize the kept rows that are not duplicates into ``tokens``."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from functools import partial
 
 from etl.compact_collections import SpilledList, sort_spilled
+from etl.compute.unit_log import follow_units
 from etl.job.commit_policy import batch_for_commits
 from etl.job.finished_units import Work, run_units
 from etl.job.packs import pack_units, run_packs
@@ -26,7 +27,8 @@ def tokenize_units(run: RunContext) -> None:
     # The largest first, so that all workers end at about the same time.
     todo = SpilledList(sort_spilled(packs, key=lambda pack: -sum(unit.size for unit in pack)))
     progress = StepProgress.of(run, "tokens", todo)
-    run_packs(todo, partial(_tokenize_packs, run, duplicates, progress))
+    with follow_units(run.job.client, progress.add_part):
+        run_packs(todo, partial(_tokenize_packs, run, duplicates, progress))
 
 
 def _tokenize_packs(
@@ -34,7 +36,7 @@ def _tokenize_packs(
     duplicates: DedupDecisions,
     progress: StepProgress,
     packs: SpilledList[tuple[WorkUnit, ...]],
-) -> Iterator[WorkUnit]:
+) -> Generator[WorkUnit]:
     """Tokenize packs of units, commit them, and yield the units of packs to be tokenized again alone."""
     ledger = run.ledgers["tokens"]
     work = Work(

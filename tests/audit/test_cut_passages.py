@@ -58,6 +58,19 @@ def test_a_report_counts_passages_and_their_characters(made: Recipe) -> None:
     assert cuts.tokens is not None
     output = CliRunner().invoke(app, ["duplicates", str(made.lake)]).output
     assert "cut         1 passages" in output
+    assert [(each.id, each.cut.chars) for each in cuts.largest] == [
+        ("second", len(PASSAGE)),
+        ("short", len(PASSAGE)),
+    ]
+    shown = output.partition("\n\n1 passages")[2]
+    assert "left out: dedup_substrings.short" in shown
+    assert "(id short)" in shown
+    assert "(id second)" in shown
+    assert shown.count(PASSAGE[:40]) == 2
+    assert shown.count("the first of them is in") == 2
+    first = etl.duplicates(str(made.lake), top=1).cuts
+    assert first is not None
+    assert first.largest == cuts.largest[:1]
 
 
 def test_an_export_has_the_texts_without_the_passages(made: Recipe, tmp_path: Path) -> None:

@@ -355,6 +355,7 @@ def test_plan_takes_the_options_and_the_environment(recipe_file: Path, tmp_path:
     assert "splits      2 to read" in etl("plan", recipe_file).stdout
 
 
+@pytest.mark.local_only  # it takes too long in an object store, and is left out
 def test_plan_measures_how_evenly_the_tokens_are_read_without_torch(
     lake: Recipe, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -206,8 +206,13 @@ def test_an_unwritable_url_is_a_storage_error(tmp_path: Path) -> None:
         Table.create(str(tmp_path / "file" / "tokens"), schemas.TOKENS, TOKENS)
 
 
+# SeaweedFS takes a backslash for a slash.
+_BACKSLASH = pytest.param("b\\c", marks=pytest.mark.local_only)
+
+
 @pytest.mark.parametrize(
-    "name", ["l#1", "q?x=1", "a b", "a+b", "a*", "ü=日", "a%b", "a&b;c", "a%20b", "a[1]", "b\\c"]
+    "name",
+    ["l#1", "q?x=1", "a b", "a+b", "a*", "ü=日", "a%b", "a&b;c", "a%20b", "a[1]", _BACKSLASH],
 )
 def test_a_path_may_contain_special_characters(place: UPath, name: str) -> None:
     url = f"{storage.normalize(str(place))}/{name}/table"

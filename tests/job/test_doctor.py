@@ -21,7 +21,9 @@ def test_a_store_that_works_is_left_as_it_was(new_place: NewPlace) -> None:
     found = etl.doctor(str(folder))
     assert isinstance(found.store, StoreCheck)
     assert abs(found.store.clock_ahead_seconds) < 60
-    assert not folder.exists()
+    # Some stores keep empty folders.
+    assert [path for path in folder.rglob("*") if path.is_file()] == []
+    assert folder.protocol == "s3" or not folder.exists()
     assert not found.has_problems
 
 

@@ -6,7 +6,9 @@ import pytest
 from distributed import Client
 from upath import UPath
 
+from etl.compute import dask_tasks
 from etl.errors import MismatchError, QuarantineError, TokenlakeError
+from etl.job import commit_policy, packs
 from etl.job.run import run
 from etl.lake.quarantine import Quarantine
 from etl.recipe.recipe import Recipe
@@ -86,3 +88,21 @@ def test_values_in_messages_do_not_tell_errors_apart(
     recipe = make_recipe(tmp_path, source, "raise ValueError(document['source'] + ' 7')")
     with pytest.raises(TokenlakeError, match="the first 10 units of work all failed in this way"):
         run(recipe, cluster=client)
+
+
+def test_a_run_of_small_files_stops_before_all_packs(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packs, "MAX_UNITS", 12)
+    monkeypatch.setattr(commit_policy, "_RESULTS", 12)
+    for name in ("_MIN_LIVE", "_LIVE_PER_THREAD"):  # tasks that are submitted ahead
+        monkeypatch.setattr(dask_tasks, name, 2)
+    source = at(tmp_path / "in")
+    for number in range(240):
+        write_jsonl(source / f"{number:03}.jsonl", [{"body": f"Text {number}"}])
+    tried = tmp_path / "tried"
+    code = f"Path({str(tried)!r}).open('a').write('x'); return document['no such']"
+    with pytest.raises(QuarantineError, match="the first 10 units of work all failed"):
+        run(make_recipe(tmp_path, source, code), cluster=client)
+    assert len(tried.read_text()) < 200
+    assert len(Quarantine(str(tmp_path / "lake")).notes()) == 10

@@ -314,6 +314,8 @@ def test_errors_state_the_mistake(lakes):
     other = {**datasets, "code": TokenDataset(lakes["code"], seq_len=6)}
     with pytest.raises(LoaderError, match=r"differ in \(seq_len.*code has \(6, Shard"):
         TokenMixture(other, weights=WEIGHTS)
+    local = Shuffle(lanes=256)  # a store would get another number by default
+    datasets = {n: TokenDataset(lake, seq_len=5, shuffle=local) for n, lake in lakes.items()}
     mixture = TokenMixture(datasets, weights=WEIGHTS)
     # Four classes have 97 samples each of the smallest source, and may be one sample ahead.
     assert mixture.num_samples == 4 * 96 * 4096 // 1229

@@ -161,7 +161,7 @@ def test_the_command_takes_a_state_or_explicit_settings(tokenized, tmp_path):
     assert "from sample 0 (recorded in the state)" in by_state.stdout
     assert by_state.stdout.replace("recorded in the state", "assumed") == by_settings.stdout
     rows = json.loads(by_state.stdout)["rows"]
-    assert [row["sample"] for row in rows] == dataset.step_samples(1, 2) == [5, 7]
+    assert [row["sample"] for row in rows] == dataset.step_samples(1, 2)
     shown = run(*settings, "--tokenizer", str(tokenizer))
     assert f"row 0 (sample {rows[0]['sample']})" in shown.stdout
     assert (

@@ -17,9 +17,8 @@ import polars as pl
 from etl import storage
 from etl.audit.duplicates import clusters
 from etl.audit.duplicates.clusters import Ints
-from etl.audit.duplicates.removed_passages import CutTotals, cut_totals
+from etl.audit.duplicates.removed_passages import CutTotals, cut_totals, text_of
 from etl.audit.duplicates.rows_by_source import RowsBySource
-from etl.audit.row_lookup import find_rows
 from etl.delta.table import Table
 from etl.errors import TableError
 from etl.html.card import Card, Shown
@@ -133,7 +132,7 @@ class DuplicateReport(Shown):
 
 
 def duplicates(lake: str, *, top: int = 10, version: int | str | None = None) -> DuplicateReport:
-    """Report the duplicates of a lake, with the ``top`` largest clusters and the ``top`` pairs.
+    """Report the duplicates of a lake, with the ``top`` largest clusters, pairs and cut documents.
 
     ``version`` is as in ``etl.report``. Raises TableError if the lake has no table ``duplicates``.
     """
@@ -164,7 +163,7 @@ def duplicates(lake: str, *, top: int = 10, version: int | str | None = None) ->
         other_pairs=sum(size for _, size in pairs[top:]),
         saved=_total(saved),
         languages=languages if languages.keys() - {"none"} else {},
-        cuts=cut_totals(tables["texts"], table, tokens),
+        cuts=cut_totals(tables["texts"], table, tokens, top=top),
     )
 
 
@@ -234,11 +233,7 @@ def _described(texts: Table, table: Table, largest: Sequence[_Sized]) -> list[Du
     names = ("source", "row", "kind", "similarity")
     described = []
     for size, source, row in largest:
-        found = next(find_rows(texts, {"source": source, "row": row}, ["id", "text"]), None)
-        if found is None:
-            hint = "`etl verify` names the files that are damaged"
-            raise TableError("a document is missing", where=f"{source} row {row}", hint=hint)
-        keeper = found.values
+        keeper = text_of(texts, source, row)
         described.append(
             DuplicateCluster(
                 size=size,

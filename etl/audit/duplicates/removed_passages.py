@@ -1,17 +1,35 @@
-"""Totals of passages cut in a lake: documents cut, documents left out, tokens saved."""
+"""What is cut in a lake: the documents that lost most, and totals of documents, passages and tokens."""
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import polars as pl
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from etl import schemas
 from etl.audit.duplicates.rows_by_source import RowsBySource, read_batches
-from etl.audit.trace_records import recorded_cutting_stage
+from etl.audit.row_lookup import find_rows
+from etl.audit.trace_records import Cut, cut_of, recorded_cutting_stage
 from etl.delta.table import Table
+from etl.errors import TableError
 
+_COLUMNS: Final = (
+    *("kind", "source", "row", "cut", "cut_chars", "similarity"),
+    *("keeper_source", "keeper_row"),
+)
 _SAMPLE: Final = 8  # input files from which tokens per character are estimated
+
+
+@dataclass(frozen=True, kw_only=True)
+class CutDocument:
+    """A document that lost some of its units, or was left out because too little remained."""
+
+    source: str
+    row: int
+    id: str | None
+    cut: Cut
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,14 +47,21 @@ class CutTotals:
     left_out: int
     left_out_chars: int
     tokens: int | None
+    largest: list[CutDocument]  # by the code points in their units
 
 
-def cut_totals(texts: Table, duplicates: Table, tokens: Table | None) -> CutTotals | None:
-    """Sum up all of ``duplicates``; return None if the recipe of the lake cuts nothing."""
+def cut_totals(
+    texts: Table, duplicates: Table, tokens: Table | None, *, top: int
+) -> CutTotals | None:
+    """Sum up all of ``duplicates``; return None if the recipe of the lake cuts nothing.
+
+    ``largest`` has the ``top`` documents that lost most.
+    """
     if "cut" not in duplicates.schema.names:
         return None
     stage, sums = recorded_cutting_stage(duplicates), np.zeros(5, np.int64)
-    for batch in read_batches(duplicates, ["kind", "cut", "cut_chars", "similarity"]):
+    largest = pl.DataFrame()
+    for batch in read_batches(duplicates, _COLUMNS):
         cut = batch.filter(pc.equal(batch["kind"], schemas.CUT))
         short = batch.filter(pc.equal(batch["kind"], schemas.SHORT))
         share = short["similarity"].to_numpy(zero_copy_only=False)
@@ -45,6 +70,8 @@ def cut_totals(texts: Table, duplicates: Table, tokens: Table | None) -> CutTota
         units = stage.num_cut(cut["cut"])
         cut_chars = pc.sum(cut["cut_chars"]).as_py() or 0
         sums += np.array([len(cut), units, cut_chars, len(short), whole], np.int64)
+        rows = pl.DataFrame(pa.Table.from_batches([cut, short]))
+        largest = _first(pl.concat([largest, rows], how="diagonal"), top)
     ratio = None if tokens is None else _tokens_per_char(texts, duplicates, tokens)
     cut_docs, units, chars, left_out, left_out_chars = sums.tolist()
     return CutTotals(
@@ -55,7 +82,29 @@ def cut_totals(texts: Table, duplicates: Table, tokens: Table | None) -> CutTota
         left_out=left_out,
         left_out_chars=left_out_chars,
         tokens=None if ratio is None else round(ratio * (chars + left_out_chars)),
+        largest=[_described(texts, duplicates, row) for row in largest.iter_rows(named=True)],
     )
+
+
+def _first(rows: pl.DataFrame, top: int) -> pl.DataFrame:
+    """Return the rows that lost most, and of equal ones the first by address."""
+    descending = [True, False, False]
+    return rows.sort("cut_chars", "source", "row", descending=descending).head(top)
+
+
+def _described(texts: Table, duplicates: Table, row: dict[str, Any]) -> CutDocument:
+    document = text_of(texts, row["source"], row["row"])
+    cut = cut_of(row, document["text"], duplicates)
+    return CutDocument(source=row["source"], row=row["row"], id=document["id"], cut=cut)
+
+
+def text_of(texts: Table, source: str, row: int) -> dict[str, Any]:
+    """Return ``id`` and ``text`` of a document; raises TableError if there is no such row."""
+    found = next(find_rows(texts, {"source": source, "row": row}, ["id", "text"]), None)
+    if found is None:
+        hint = "`etl verify` names the files that are damaged"
+        raise TableError("a document is missing", where=f"{source} row {row}", hint=hint)
+    return found.values
 
 
 def _tokens_per_char(texts: Table, duplicates: Table, tokens: Table) -> float | None:

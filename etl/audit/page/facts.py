@@ -28,7 +28,7 @@ from etl.recipe.recipe_file import as_yaml
 
 _LENGTH_FILES: Final = 64
 _LENGTH_ROWS: Final = 200_000
-_LARGEST_CLUSTERS: Final = 6
+_LARGEST: Final = 6  # clusters, and cut documents
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,7 @@ def page_facts(lake: str, *, version: int | str | None = None) -> PageFacts:
     sample = read_sample(documents)
     repeated = None
     if "duplicates" in tables and counts.duplicates:
-        repeated = duplicates(url, top=_LARGEST_CLUSTERS, version=version)
+        repeated = duplicates(url, top=_LARGEST, version=version)
     last = tables[next(name for name in ("tokens", "texts", "documents") if name in tables)]
     return PageFacts(
         report=counts,

@@ -51,10 +51,13 @@ class Thresholds:
 
 def _not_a_threshold(why: str, settings: Sequence[str]) -> RecipeError:
     options = " ".join(f"--set {quote(setting)}" for setting in settings)
+    hint = f"run the recipe into another lake: `etl run RECIPE --lake LAKE {options}`"
+    if any(setting.startswith("dedup_minhash.min_similarity") for setting in settings):
+        hint = f"`etl tune LAKE --similarity A,B,C` estimates it, or {hint}"
     return RecipeError(
         f"the effect cannot be computed from stored columns: {why}",
         where=" ".join(f"--set {setting}" for setting in settings),
-        hint=f"run the recipe into another lake: `etl run RECIPE --lake LAKE {options}`",
+        hint=hint,
     )
 
 
