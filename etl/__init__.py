@@ -7,7 +7,7 @@ Each command of ``etl`` has a function here, except those that operate a cluster
 >>> from textwrap import fill
 >>> functions = sorted(name for name in etl.__all__ if name.islower())
 >>> print(fill(" ".join(functions), 72))
-apply commit_losses compare_lakes diff doctor duplicates
+apply commit_losses compare_lakes diff diff_lakes doctor duplicates
 export_documents export_megatron graph history lake_page list_recipes
 list_stages make_certificates make_trial optimize plan propose_recipe
 read read_table release releases remove_release repair replay report run
@@ -23,6 +23,7 @@ from etl.errors import torch_error, unknown_attribute
 if TYPE_CHECKING:
     from etl.audit.duplicates.duplicate_report import duplicates
     from etl.audit.lake_comparison import compare_lakes
+    from etl.audit.lake_diff import diff_lakes
     from etl.audit.lake_report import report
     from etl.audit.lake_status import lake_status as status
     from etl.audit.lineage_graph import graph
@@ -86,6 +87,7 @@ _ORIGINS = {
     "commit_losses": "etl.maintenance.commit_losses.commit_losses",
     "compare_lakes": "etl.audit.lake_comparison.compare_lakes",
     "diff": "etl.audit.table_diff.diff",
+    "diff_lakes": "etl.audit.lake_diff.diff_lakes",
     "doctor": "etl.job.doctor.doctor",
     "duplicates": "etl.audit.duplicates.duplicate_report.duplicates",
     "export_documents": "etl.exports.documents.export_documents",
@@ -142,6 +144,7 @@ __all__ = [
     "commit_losses",
     "compare_lakes",
     "diff",
+    "diff_lakes",
     "doctor",
     "duplicates",
     "export_documents",

@@ -11,6 +11,7 @@ TokenlakeError
 │   └── MismatchError  the table belongs to another recipe, or its input files have changed
 ├── StageError         a stage failed on a batch
 ├── QuarantineError    the first units of work all failed in the same way; the run stops
+├── CollapseError      deduplication would remove nearly all of a group; nothing is committed
 ├── LimitError         a unit of work exceeded its time limit; it is quarantined
 ├── TokenizerError     a tokenizer cannot be loaded, or its ids differ from its reference
 ├── ClusterError       a Dask cluster cannot be started or reached
@@ -20,7 +21,8 @@ TokenlakeError
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 
 from etl.visible_text import escape_hidden, one_line
@@ -85,7 +87,7 @@ class TokenlakeError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         # By default an exception is pickled without its keyword-only arguments.
-        return _rebuild, (type(self), self.what, self.where, self.hint)
+        return _rebuild, (type(self), self.what, self.where, self.hint), vars(self)
 
 
 def _rebuild(
@@ -132,6 +134,51 @@ class StageError(TokenlakeError):
 
 class QuarantineError(TokenlakeError):
     """The first units of work all failed in the same way; they are quarantined, and the run stops."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LostDocument:
+    """A document that deduplication would remove or shorten, and its keeper, with the beginnings of both."""
+
+    source: str
+    row: int
+    text: str
+    keeper_source: str
+    keeper_row: int
+    keeper_lake: str | None  # URL, if the keeper is in another lake
+    keeper_text: str | None  # None if the keeper is in another lake
+    kind: str
+    similarity: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class LostGroup:
+    """What deduplication would remove of an input file, a folder (``.../``) or a language (``lang=is``).
+
+    Exact copies of documents in other input files count neither as documents nor as lost.
+    """
+
+    group: str
+    documents: int
+    lost: int
+    text_bytes: int
+    lost_bytes: int
+    examples: tuple[LostDocument, ...] = ()  # the first three
+
+
+class CollapseError(TokenlakeError):
+    """Deduplication would remove nearly all documents, or text, of ``groups``; nothing is committed."""
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: str | None = None,
+        hint: str | None = None,
+        groups: Sequence[LostGroup] = (),
+    ) -> None:
+        super().__init__(what, where=where, hint=hint)
+        self.groups = tuple(groups)
 
 
 class LimitError(TokenlakeError):

@@ -143,6 +143,10 @@ def list_of(values: pa.DataType) -> pa.DataType:
     return pa.list_(pa.field("element", values, nullable=False))
 
 
+TEXT_BYTES = pa.field("text_bytes", pa.int32())
+"""The column of ``texts`` with the size of the text in UTF-8, to count bytes without reading texts; null in
+rejected rows."""
+
 CONTENT_HASH = pa.field("content_hash", pa.binary())
 """The column of ``documents`` and ``texts`` for comparing equal texts; always there."""
 
@@ -187,6 +191,7 @@ COLUMN_CONTENT: Final[Mapping[str, str]] = {
     "source": "the URI of the input file",
     "row": "the number of the record in the file: its ordinal from 0, or in WARC files its byte offset",
     "text": "the text after all transforms; of a rejected document, only if the recipe stores it",
+    "text_bytes": "its size in UTF-8",
     "url": "where the document was published",
     "lang": "the detected language, a code of ISO 639",
     "lang_score": "the probability of the language",
@@ -258,6 +263,7 @@ def judged(
             pa.field("source", pa.string(), nullable=False),
             pa.field("row", pa.int64(), nullable=False),
             pa.field("text", pa.string()),
+            TEXT_BYTES,
             pa.field("url", pa.string()),
             pa.field("lang", pa.string()),
             pa.field("lang_score", pa.float64()),
@@ -276,14 +282,15 @@ def documents(signals: Iterable[str]) -> pa.Schema:
     >>> documents(["num_words"]).names[-4:]
     ['num_words', 'reason', 'content_hash', 'verdict']
     """
-    return pa.schema([field for field in judged(signals) if field.name != "text"])
+    columns = judged(signals)
+    return pa.schema([field for field in columns if field.name not in ("text", TEXT_BYTES.name)])
 
 
 def texts(dedup_columns: Iterable[pa.Field] = (CONTENT_HASH,)) -> pa.Schema:
     """Return the schema of table ``texts``, whose columns no filter computes.
 
     >>> texts().names
-    ['id', 'source', 'row', 'text', 'url', 'content_hash', 'verdict']
+    ['id', 'source', 'row', 'text', 'text_bytes', 'url', 'content_hash', 'verdict']
     """
     columns = judged([], dedup_columns)
     left_out = ("lang", "lang_score", "metadata", "reason")

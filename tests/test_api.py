@@ -294,6 +294,7 @@ def results(lake: str) -> Iterator[Any]:
     yield history[0]
     yield etl.sweep(lake, "gopher_quality.min_words=20,80")
     yield etl.diff(f"{lake}/documents", 0, 1)
+    yield etl.diff_lakes(lake)
     yield etl.vacuum(lake)
     yield etl.repair(lake)
     yield etl.list_stages()

@@ -107,20 +107,24 @@ def _compare(name: str, table: Table | None, other: Table | None) -> TableCompar
     digests = [None if each is None else to_hex(table_digest(each)) for each in (table, other)]
     sources: list[SourceDifference] = []
     if table is not None and other is not None and digests[0] != digests[1]:
-        sources = [] if SPECS[name].is_index else _differing_sources(table, other)
+        sources = [] if SPECS[name].is_index else differing_sources(table, other)
     return TableComparison(table=name, digest=digests[0], other_digest=digests[1], sources=sources)
 
 
-def _differing_sources(table: Table, other: Table) -> list[SourceDifference]:
-    """Return the sources of which two tables have different rows."""
+def differing_sources(table: Table | None, other: Table | None) -> list[SourceDifference]:
+    """Return the sources of which two tables have different rows; None has none."""
     mine, mixed = _sum_files(table)
     others, other_mixed = _sum_files(other)
     shared = _digests_of(mixed) & _digests_of(other_mixed)
     same, rest = _divide(mixed, shared)
-    _add_rows(mine, table, rest)
-    _add_rows(others, other, _divide(other_mixed, shared)[1])
+    for each, parts, files in (
+        (table, mine, rest),
+        (other, others, _divide(other_mixed, shared)[1]),
+    ):
+        if each is not None:
+            _add_rows(parts, each, files)
     differing = {name for name in {*mine, *others} if mine.get(name) != others.get(name)}
-    more = _count_rows(table, same, differing)
+    more = Counter() if table is None else _count_rows(table, same, differing)
     return [
         SourceDifference(
             source=name,
@@ -131,9 +135,11 @@ def _differing_sources(table: Table, other: Table) -> list[SourceDifference]:
     ]
 
 
-def _sum_files(table: Table) -> tuple[_Parts, list[_File]]:
+def _sum_files(table: Table | None) -> tuple[_Parts, list[_File]]:
     """Return the rows in data files of one source, and the other data files."""
     parts, mixed = _Parts(), list[_File]()
+    if table is None:
+        return parts, mixed
     for file in list_files(table, "rows", "min.source", "max.source"):
         if (source := only_source(file)) is None:
             mixed.append(file)

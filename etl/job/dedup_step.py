@@ -12,15 +12,20 @@ from etl.compact_collections import SpilledList
 from etl.compute.listener import Progress
 from etl.dedup import key_writer
 from etl.dedup.document_reader import DocumentReader
+from etl.dedup.losses import find_collapsed
 from etl.dedup.numbered_files import ComparisonSet
 from etl.dedup.run_passes import count_cut, find_duplicates
 from etl.errors import ConflictError
+from etl.job.collapse import collapse_error
 from etl.job.run_context import RunContext
 from etl.lake.dedup_decisions import DedupDecisions
 from etl.lake.keys_table import KeysTable
 from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.row_ranges import RangeIndex
 from etl.lake.work_units import arrived_units
+from etl.parquet.data_file import DataFile
+from etl.recipe.recipe import Recipe
+from etl.stages.document_columns import identifies_languages
 
 
 def deduplicate(run: RunContext) -> None:
@@ -48,7 +53,7 @@ def _decide_arrival(run: RunContext) -> bool:
         decisions = DedupDecisions(ledger)
         run.refresh("documents", "texts")
         judged = None
-        if any(stage.keep_column is not None for stage in run.recipe.dedup_stages):
+        if _reads_documents(run.recipe):
             assert documents.table is not None
             judged = RangeIndex.of(documents.table, verdict="kept")
         units = SpilledList(arrived_units(texts, ledger, judged))
@@ -74,6 +79,7 @@ def _decide_arrival(run: RunContext) -> bool:
         data_files = find_duplicates(
             run.job.client, compared.files, reader, name=first_key, keys=compared.keys
         )
+        _check_losses(run, compared, reader, data_files)
         num_cut = count_cut(data_files)
         num_duplicates = sum(file.rows for file in data_files) - num_cut
         num_rows = sum(unit.rows for unit in new)
@@ -104,6 +110,28 @@ def _decide_arrival(run: RunContext) -> bool:
         )
         run.report(progress)
         return True
+
+
+def _reads_documents(recipe: Recipe) -> bool:
+    """Return whether decisions need a column of ``documents``: the preferred one, or the language."""
+    has_column = any(stage.keep_column is not None for stage in recipe.dedup_stages)
+    return has_column or identifies_languages(recipe.stages)
+
+
+def _check_losses(
+    run: RunContext, compared: ComparisonSet, reader: DocumentReader, written: list[DataFile]
+) -> None:
+    """Raise CollapseError if nearly all of a file, a folder or a language would go."""
+    guard = run.recipe.guard
+    new = SpilledList(file for file in compared.files if not file.decided)
+    if sum(file.rows for file in new) < guard.min_documents or not written or guard.max_share == 1:
+        return
+    name = run.ledgers["duplicates"].key("losses")
+    collapsed = find_collapsed(run.job.client, new, reader, written, guard, name=name)
+    if collapsed:
+        texts = run.ledgers["texts"].table
+        assert texts is not None
+        raise collapse_error(run.recipe, texts, collapsed)
 
 
 def _reader(run: RunContext) -> DocumentReader:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Final
 
 from etl.compact_collections import SpilledList
@@ -16,7 +16,7 @@ from etl.job.units_to_do import UnitsToDo, count_units
 from etl.lake.commit_info import find_record
 from etl.lake.held_tables import HeldTables
 from etl.lake.input_log import InputLog
-from etl.lake.known_files import Comparison, identify_files, unread
+from etl.lake.known_files import Comparison, KnownFiles, identify_files, unread
 from etl.lake.lake_epochs import all_ledgers, lake_epoch_of
 from etl.lake.ledger import Ledger
 from etl.lake.missing_inputs import MissingInputs
@@ -26,7 +26,8 @@ from etl.plural import many
 from etl.recipe.recipe import Recipe, Step
 from etl.recipe.recipe_diff import differences
 from etl.sources import Split
-from etl.sources.list_splits import cut_files, list_source
+from etl.sources.list_splits import SourceListing, cut_files, list_source
+from etl.stages.document_columns import identifies_languages
 
 _CHANGED = "changed after the rows were committed"
 _MISSING = "not listed any more"
@@ -145,6 +146,7 @@ def plan_work(
         different=different,
         postpones=postpones,
     )
+    _check_guard(recipe, listing, known)
     splits = SpilledList(cut_files(known.files, recipe.source, inputs.parts))
     todo = splits if is_unread else SpilledList(unread(splits, documents, ledgers["texts"]))
     of_tables = held.followed()  # the log says what became of these files
@@ -188,6 +190,13 @@ def plan_work(
         moves=listing.moves,
         problems=(*listing.problems, *problems),
     )
+
+
+def _check_guard(recipe: Recipe, listing: SourceListing, known: KnownFiles) -> None:
+    """Raise RecipeError if a group that is exempt from the guard has no documents."""
+    listed = chain((file.uri for file in listing.files), (file.source for file in known.files))
+    has_languages = identifies_languages(recipe.stages)
+    recipe.guard.check_exempt(chain(listed, known.missing), has_languages=has_languages)
 
 
 def _changed_error(changed: Mapping[str, str]) -> MismatchError:
@@ -283,6 +292,6 @@ def other_recipe_error(
 
 
 def _content(canonical: Mapping[str, Any], like: Recipe) -> dict[str, Any]:
-    """Return the settings of a canonical recipe without names, locations and the split size."""
+    """Return the settings of a canonical recipe that decide which rows it makes."""
     source = {key: canonical["source"].get(key) for key in like.source.identity()}
-    return {**canonical, "source": source, "name": None, "lake": None}
+    return {**canonical, "source": source, "name": None, "lake": None, "guard": None}

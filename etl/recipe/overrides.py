@@ -3,10 +3,12 @@
 import json
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from etl.errors import RecipeError, nearest_names
 from etl.settings_files.yaml_file import read_value
+
+_SECTIONS: Final = ("source", "rejected", "guard")  # keys of a recipe that have keys
 
 SettingsLike = Sequence[str] | Mapping[str, Any]
 """Settings as ``key=value``, or values by key."""
@@ -49,7 +51,7 @@ def override(data: dict[str, Any], setting: str) -> None:
     value = read_value(text, f"--set {key}")
     names = key.split(".")
     is_stage = len(names) == 1 and key in STAGES
-    if names[0] in ("source", "rejected") or (len(names) == 1 and not is_stage):
+    if names[0] in _SECTIONS or (len(names) == 1 and not is_stage):
         _set_key(data, names, value)
         return
     if is_stage:
@@ -79,9 +81,7 @@ def _find_stage(stages: Sequence[Any], kind: str, name: str, *, where: str) -> i
     mappings = [(n, stage) for n, stage in enumerate(stages) if isinstance(stage, Mapping)]
     names = {n: stage_name(stage) for n, stage in mappings if stage.get("kind") == kind}
     if not names:
-        hint = nearest_names(
-            kind, ["source", "rejected", *(str(s.get("kind")) for _, s in mappings)]
-        )
+        hint = nearest_names(kind, [*_SECTIONS, *(str(s.get("kind")) for _, s in mappings)])
         raise RecipeError(f"no key or stage {kind!r}", where=where, hint=hint)
     matches = [index for index, other in names.items() if not name or other == name]
     if len(matches) == 1:

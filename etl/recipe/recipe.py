@@ -13,6 +13,7 @@ from pydantic import ValidationError, field_validator, model_validator
 from etl import pipelines, storage
 from etl.errors import RecipeError
 from etl.html.card import Card, Shown
+from etl.recipe.guard import Guard
 from etl.recipe.overrides import SettingsLike, as_settings, override
 from etl.recipe.recipe_errors import explain_errors, names_in
 from etl.recipe.recipe_file import RecipeFile
@@ -56,6 +57,8 @@ class Recipe(Shown, Settings):
     """The seed of all random choices that have no seed of their own."""
     rejected: Rejected = Rejected()
     """What to store of rejected documents."""
+    guard: Guard = Guard()
+    """When a run stops before deduplication removes nearly all of an input file, a folder or a language."""
     stages: StageList = ()
     """The stages to apply to each document, in order."""
 

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from etl import storage
+from etl.recipe.guard import LANGUAGE
 from etl.recipe.stage_list import parse_stage
 from etl.sources.source_settings import INPUT_PATHS
 from etl.stages import STAGES
@@ -35,6 +36,10 @@ def map_paths(data: Mapping[str, Any], function: Callable[[str], str | None]) ->
         mapped["source"] = {**source, **paths}
     if "lake" in data:
         mapped["lake"] = map_strings(function, data["lake"])
+    guard = _as_data(data.get("guard"))
+    if isinstance(guard, Mapping) and isinstance(groups := guard.get("exempt"), list | tuple):
+        exempt = [g if _is_language(g) else map_strings(function, g) for g in groups]
+        mapped["guard"] = {**guard, "exempt": exempt}
     if isinstance(stages := data.get("stages"), list | tuple):
         mapped["stages"] = [_map_stage(stage, function) for stage in stages]
     return mapped
@@ -50,6 +55,10 @@ def _map_stage(stage: Any, function: Callable[[str], str | None]) -> Any:
     paths = {name: stage.get(name, defaults.get(name)) for name in model.paths}
     paths = {name: path for name, path in paths.items() if path is not None}
     return {**stage, **{name: map_strings(function, path) for name, path in paths.items()}}
+
+
+def _is_language(group: Any) -> bool:
+    return isinstance(group, str) and group.startswith(LANGUAGE)
 
 
 def _as_source(value: Any) -> Any:

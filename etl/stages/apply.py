@@ -285,13 +285,12 @@ class _Batch:
 
     def finish(self) -> pa.Table:
         """Return the rows with their verdict, in the schema of judged documents."""
-        documents, kept = self.documents, self._kept()
-        documents = documents.append_column("verdict", pc.if_else(kept, *schemas.VERDICTS))
+        kept, text = self._kept(), self.documents["text"]
+        self._set("text_bytes", kept, pc.if_else(kept, pc.binary_length(text), None))
+        documents = self.documents.append_column("verdict", pc.if_else(kept, *schemas.VERDICTS))
         if not pc.all(kept).as_py():
-            null = pa.scalar(None, pa.string())
-            of_rejected = self._text_when_rejected if self._rejected.text else null
-            text = pc.if_else(kept, documents["text"], of_rejected)
-            documents = documents.set_column(documents.column_names.index("text"), "text", text)
+            of_rejected = self._text_when_rejected if self._rejected.text else None
+            documents = _with_column(documents, "text", pc.if_else(kept, text, of_rejected))
         return documents.select(self._schema.names).cast(self._schema)
 
     def _input_of(self, step: PlacedStage) -> pa.Table:

@@ -9,7 +9,7 @@ from etl import schemas
 from etl.stages.base import Filter, Stage, Transform
 from etl.stages.dedup_base import DedupStage, dedup_stages
 from etl.stages.dedup_exact import DedupExact
-from etl.stages.signals import SIGNALS
+from etl.stages.signals import SIGNALS, with_needs
 
 _FIXED: Final = frozenset(schemas.judged([]).names)  # in every table; lang and its score too
 
@@ -97,6 +97,21 @@ def signal_names(stages: Iterable[Stage]) -> list[str]:
         names |= dict.fromkeys(shared[name] for name in SIGNALS if name in shared)
         names |= dict.fromkeys(column for step in run for column in step.stage.columns())
     return [*names]
+
+
+def identifies_languages(stages: Iterable[Stage]) -> bool:
+    """Return whether documents may have a language: a stage reads it, or code of the user may set it.
+
+    >>> from etl.stages.filters.length import Length
+    >>> identifies_languages([Length(min_words=5)])
+    False
+    """
+    steps = [step for run in split_at_transforms(stages) for step in run]
+    reads = with_needs(name for step in steps for name in step.reads)
+    is_read = any(SIGNALS[name].group == "language" for name in reads)
+    return is_read or any(
+        isinstance(step.stage, Transform) and step.stage.user_code() is not None for step in steps
+    )
 
 
 def documents_schema(stages: Iterable[Stage]) -> pa.Schema:

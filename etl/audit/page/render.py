@@ -11,8 +11,10 @@ from datetime import UTC, datetime
 from importlib.resources import files
 from typing import Final
 
+from jinja2 import Template
 from markupsafe import Markup, escape
 
+from etl.audit.lake_difference import LakeDifference, title_of
 from etl.audit.page.chart import chart, number
 from etl.audit.page.facts import PageFacts, page_facts
 from etl.audit.page.grids import grids
@@ -34,6 +36,35 @@ def lake_page(lake: str, *, version: int | str | None = None, costs: Grid | None
 
 def render(facts: PageFacts, *, costs: Grid | None = None) -> str:
     """Return the page as HTML. Everything is escaped; the page may load nothing and run only its script."""
+    script = (_TEMPLATES / "page.js").read_text("utf-8")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return _template("page.html").render(
+        facts=facts,
+        report=facts.report,
+        name=facts.report.lake.rstrip("/").rpartition("/")[2],
+        costs=costs,
+        charts={signal.name: chart(signal) for signal in facts.signals},
+        length_chart=chart(facts.lengths) if facts.lengths is not None else None,
+        grids=grids(facts),
+        made=_now(),
+        script=Markup(script),  # noqa: S704 - the package's own file
+        style=_style(),
+        script_digest=digest,
+    )
+
+
+def render_difference(difference: LakeDifference) -> str:
+    """Return the difference between two lakes as a page of HTML, which loads nothing and runs no script."""
+    return _template("difference.html").render(
+        difference=difference,
+        before=title_of(difference.old),
+        after=title_of(difference.new),
+        made=_now(),
+        style=_style(),
+    )
+
+
+def _template(name: str) -> Template:
     templates = environment("etl.audit.page")
     templates.filters |= {
         "name": _breakable,
@@ -44,21 +75,15 @@ def render(facts: PageFacts, *, costs: Grid | None = None) -> str:
         "many": lambda value, noun: many(round(value), noun),
         "signed": lambda value: f"{round(value):+,}",
     }
-    script = (_TEMPLATES / "page.js").read_text("utf-8")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return templates.get_template("page.html").render(
-        facts=facts,
-        report=facts.report,
-        name=facts.report.lake.rstrip("/").rpartition("/")[2],
-        costs=costs,
-        charts={signal.name: chart(signal) for signal in facts.signals},
-        length_chart=chart(facts.lengths) if facts.lengths is not None else None,
-        grids=grids(facts),
-        made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        script=Markup(script),  # noqa: S704 - the package's own file
-        style=Markup((_TEMPLATES / "page.css").read_text("utf-8")),  # noqa: S704 - as above
-        script_digest=digest,
-    )
+    return templates.get_template(name)
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def _style() -> Markup:
+    return Markup((_TEMPLATES / "page.css").read_text("utf-8"))  # noqa: S704 - the package's own file
 
 
 def _breakable(name: str) -> Markup:

@@ -19,7 +19,7 @@ from etl.stages.document_columns import split_at_transforms
 from etl.stages.signals import SIGNALS
 
 # Columns that are null for rejected rows, or that no rule reads.
-_UNKEPT: Final = ("text", "content_hash", "verdict")
+_UNKEPT: Final = ("text", "text_bytes", "content_hash", "verdict")
 _FIXED: Final = frozenset(schemas.judged([]).names) - {*_UNKEPT}
 _LANGUAGE: Final = frozenset({"lang", "lang_score"})
 KEPT: Final = 1 << 30
