@@ -7,6 +7,7 @@ fetch      the tokens of row groups, from local files or an object store
 batches    tokens to tensors: packed windows, best-fit windows or padded documents
 
 ``views`` selects documents by their columns, before the order is planned, and adds columns to the batches.
+``fill_in_the_middle.py`` is a transform of their tokens (``fetch/token_transform.py``), before packing, too.
 
 ``plan_epochs.py`` chooses the kind of samples. ``sharded_dataset.py`` is what all datasets share. It joins
 the windows of a table (``table_windows.py``) or of several (``mixture_reader.py``), the place of this process
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from etl.loader.dataset import TokenDataset
     from etl.loader.evaluation import Evaluation
     from etl.loader.fetch.range_requests import Remote
+    from etl.loader.fetch.token_transform import TokenTransform
+    from etl.loader.fill_in_the_middle import FillInTheMiddle
     from etl.loader.find_documents import DocumentSpan
     from etl.loader.loss_log import LossLog
     from etl.loader.mixture import TokenMixture
@@ -55,6 +58,7 @@ _MODULES = {
     "Evaluation": "etl.loader.evaluation",
     "Evenness": "etl.loader.order.evenness",
     "Expect": "etl.loader.check_table",
+    "FillInTheMiddle": "etl.loader.fill_in_the_middle",
     "Format": "etl.loader.batches.document_boundaries",
     "LossLog": "etl.loader.loss_log",
     "Prefix": "etl.loader.views.view",
@@ -66,6 +70,7 @@ _MODULES = {
     "Timed": "etl.loader.batches.prefetch",
     "TokenDataset": "etl.loader.dataset",
     "TokenMixture": "etl.loader.mixture",
+    "TokenTransform": "etl.loader.fetch.token_transform",
     "View": "etl.loader.views.view",
     "open_shared": "etl.loader.open_once",
 }
@@ -76,6 +81,7 @@ __all__ = [
     "Evaluation",
     "Evenness",
     "Expect",
+    "FillInTheMiddle",
     "Format",
     "LossLog",
     "PlanChange",
@@ -88,6 +94,7 @@ __all__ = [
     "Timed",
     "TokenDataset",
     "TokenMixture",
+    "TokenTransform",
     "View",
     "open_shared",
 ]

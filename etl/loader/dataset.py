@@ -12,6 +12,8 @@ from etl.loader.batches.document_boundaries import Format
 from etl.loader.check_table import Expect
 from etl.loader.fetch.range_requests import Remote
 from etl.loader.fetch.read_index import read_index, read_tokenizers
+from etl.loader.fetch.token_transform import TokenTransform, transform_to_json
+from etl.loader.fill_in_the_middle import transform_from_json
 from etl.loader.measure_evenness import measure_evenness
 from etl.loader.one_pass import Reader
 from etl.loader.order.epoch import EpochPlan
@@ -54,6 +56,7 @@ class TokenDataset(ShardedDataset):
     - ``remote``: read-ahead and disk cache for a table in an object store.
     - ``expect``: checks that the table fits the model.
     - ``view``: which documents are read, how often, and which of their columns come with the batches.
+    - ``transform``: changes the tokens of some documents before they are packed, as ``FillInTheMiddle`` does.
     - ``repeat``: whether a pass that was cut short begins again with the same samples; see below.
 
     One pass is one epoch; the next pass reads the next epoch, which has its own order. ``set_epoch`` selects
@@ -100,6 +103,7 @@ class TokenDataset(ShardedDataset):
         remote: Remote = _DEFAULT_REMOTE,
         expect: Expect | None = None,
         view: View | None = None,
+        transform: TokenTransform | None = None,
         repeat: bool = False,
     ) -> None:
         self.format = format
@@ -112,9 +116,12 @@ class TokenDataset(ShardedDataset):
             expect.check_ends(records, index)
             index = replace(index, vocab_size=expect.vocab_size)
         opened = OpenView.of(index, view)
-        index = opened.index
         if format.pack is not None:
-            opened.check_unpacked()
+            opened.check_no_prefix("pack='best_fit'")
+        if transform is not None:
+            opened.check_no_prefix("a transform")
+            opened = opened.transform(transform, seed=seed)
+        index = opened.index
         epochs, settings = plan_epochs(
             index, seq_len=seq_len, seed=seed, shuffle=shuffle, batch_format=format
         )
@@ -133,6 +140,8 @@ class TokenDataset(ShardedDataset):
         }
         if view is not None:
             identity |= {"view": view.to_json(), "rows": index.rows_digest}
+        if transform is not None:
+            identity["transform"] = transform_to_json(transform)
         super().__init__(
             where=index.url, identity=identity, epochs=epochs, shard=shard, repeat=repeat
         )
@@ -161,7 +170,9 @@ class TokenDataset(ShardedDataset):
             names = ("lanes", "block_tokens", "run_tokens")
             shuffle = Shuffle(**{name: state[name] for name in names})
         view = View.from_json(state["view"]) if state.get("view") else None
+        transform = transform_from_json(state.get("transform"), options.get("transform"))
         options = {"format": Format(**state["tensors"]), "view": view, **options}
+        options["transform"] = transform
         seq_len = state["seq_len"]
         if isinstance(seq_len, list):
             seq_len = Schedule([(start, value) for start, value in seq_len])

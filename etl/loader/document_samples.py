@@ -34,7 +34,7 @@ def find_documents(index: TableIndex, ids: Collection[str]) -> Iterator[StoredDo
         if wanted.isdisjoint(names):
             continue
         counts = np.array(columns["num_tokens"].to_pylist(), np.int64)
-        counts += index.prefix_lengths(group, counts)
+        counts = index.lengths_as_read(group, counts)
         ends = np.cumsum(counts)
         nth: np.ndarray = np.cumsum(counts > 0) - (counts > 0)
         for row in (row for row, name in enumerate(names) if name in wanted):

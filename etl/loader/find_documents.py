@@ -27,7 +27,9 @@ class DocumentSpan:
 
     start: int  # offset of the first token in the window: 0 to seq_len
     count: int
-    document_start: int  # offset of the first token in the document, which begins after its prefix
+    document_start: (
+        int  # of the first token, in the document after its prefix, as it was transformed
+    )
     id: str | None
     source: str
     row: int
@@ -152,8 +154,9 @@ def _read_group(index: TableIndex, number: int) -> _Group:
     # Not np.asarray: Arrow's conversion imports pandas, 40 MB.
     counts = np.array(columns["num_tokens"].to_pylist(), np.int64)
     prefixes = index.prefix_lengths(number, counts)
+    counts = index.lengths_as_read(number, counts)
     columns = columns.select(["id", "source", "row"]).combine_chunks()
-    return _Group(path, group, columns, np.cumsum(counts + prefixes), prefixes)
+    return _Group(path, group, columns, np.cumsum(counts), prefixes)
 
 
 def _without_prefixes(spans: Iterable[DocumentSpan]) -> list[DocumentSpan]:

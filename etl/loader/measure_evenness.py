@@ -42,7 +42,7 @@ class _Sources:
         rows = self._index.read_row_group(number, names, read_dictionary=["source"])
         rows = self._index.select(number, rows)
         lengths = np.array(rows["num_tokens"].to_pylist(), np.int64)
-        lengths += self._index.prefix_lengths(number, lengths)
+        lengths = self._index.lengths_as_read(number, lengths)
         numbers = [np.empty(0, np.int64)]
         for chunk in rows["source"].chunks:
             names = chunk.dictionary.to_pylist()

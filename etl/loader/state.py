@@ -99,11 +99,13 @@ def check_state(state: State, own: State, *, where: str) -> None:
         return
     names = [
         name
-        for name in state
-        if name not in {"read", *_KEYS, *_WORKER_KEYS} and not _is_nested(state[name])
+        for name in {**state, **own}
+        if name not in {"read", *_KEYS, *_WORKER_KEYS} and not _is_nested(state.get(name))
     ]
-    changed = [f"{n}={state[n]}, here {own.get(n)}" for n in names if state[n] != own.get(n)]
-    saved = ", ".join(f"{name}={state[name]}" for name in names)
+    changed = [
+        f"{n}={state.get(n)}, here {own.get(n)}" for n in names if state.get(n) != own.get(n)
+    ]
+    saved = ", ".join(f"{name}={state[name]}" for name in names if name in state)
     raise OtherOrderError(
         f"the state belongs to another order of samples ({'; '.join(changed) or 'another table'})",
         where=where,

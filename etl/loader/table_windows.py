@@ -48,6 +48,7 @@ class TableWindows:
         slightly out of order, and needs larger buffers.
         """
         plan, (first_sample, _, _, seq_len) = self.epochs.plan(epoch), self.epochs.of(epoch)
+        index = self.index.in_epoch(plan.stream_epoch_of(epoch))
 
         def open_plain(batch_format: Format) -> AbstractContextManager[Reader]:
             options: dict[str, Any] = {
@@ -56,11 +57,11 @@ class TableWindows:
                 "world_size": world_size,
             }
             if isinstance(plan, UnitPlan):
-                return BestFitReader(self.index, plan, is_mixture=is_mixture, **options)
+                return BestFitReader(index, plan, is_mixture=is_mixture, **options)
             options["budget"] = BlockBudget.for_mixture(plan) if is_mixture else IN_ORDER
             if batch_format.is_padded:
-                return PaddedReader(self.index, plan, seq_len=seq_len, **options)
-            return PackedReader(self.index, plan, **options)
+                return PaddedReader(index, plan, seq_len=seq_len, **options)
+            return PackedReader(index, plan, **options)
 
         return self.view.open_reader(
             open_plain,

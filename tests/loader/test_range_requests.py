@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader
 from etl.delta.table import Table
 from etl.errors import LoaderError, StorageError, TokenlakeError
 from etl.lake.table_specs import SPECS
-from etl.loader import Format, Remote, Shard, Shuffle, TokenDataset
+from etl.loader import FillInTheMiddle, Format, Remote, Shard, Shuffle, TokenDataset
 from etl.loader.fetch.footers import CHUNKS
 from etl.loader.fetch.range_requests import Ranges, read_footer
 from etl.loader.fetch.request_parts import RequestParts
@@ -87,17 +87,19 @@ def remote_lake(s3, lake):
         st.integers(1, 30),
         st.sampled_from([True, False, MIXED, Shuffle(lanes=2, block_tokens=30, run_tokens=200)]),
         st.sampled_from([Format(), Format(document_ids=True), Format(pad_id=0)]),
+        st.sampled_from([None, FillInTheMiddle(prefix=1, suffix=2, middle=3)]),
     ),
     st.sampled_from([*WRITERS]),
     st.tuples(st.sampled_from([0, 300, 5000]), st.sampled_from([1, 700, 1 << 20])),
 )
 def test_read_ahead_changes_no_sample(tmp_path_factory, shape, opening, writer, sizes):
-    seq_len, shuffle, batch_format = opening
+    seq_len, shuffle, batch_format, transform = opening
     assume(sum(group_tokens(shape)) > seq_len)
     lake = make_lake(tmp_path_factory.mktemp("table"), shape, **WRITERS[writer])
 
     def open_dataset():
-        return TokenDataset(lake, seq_len=seq_len, shuffle=shuffle, format=batch_format)
+        options = {"seq_len": seq_len, "shuffle": shuffle, "format": batch_format}
+        return TokenDataset(lake, transform=transform, **options)
 
     ahead_bytes, request_bytes = sizes
     local = open_dataset()

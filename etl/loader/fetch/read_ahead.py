@@ -24,7 +24,6 @@ from etl.loader.fetch.range_requests import Ranges
 from etl.loader.fetch.request_parts import RequestPart, RequestParts
 from etl.loader.fetch.row_group_files import Lanes, LocalFiles
 from etl.loader.fetch.scratch_file import PageFile, ScratchFile
-from etl.loader.fetch.selected_rows import TableRows
 from etl.loader.fetch.table_index import TableIndex
 from etl.loader.order.epoch import EpochStream, LanePlan
 
@@ -72,7 +71,7 @@ class ReadAhead:
         remote = index.remote
         assert remote is not None
         self._index = index
-        self._stored = replace(index, group_tokens=index.stored_tokens, rows=None)
+        self._stored = replace(index, group_tokens=index.stored_tokens, rows=None, transformed=None)
         self._plan = plan
         self._epoch = epoch
         self._stream = stream
@@ -98,8 +97,8 @@ class ReadAhead:
         groups = stream.groups[indices.start : indices.stop]
         tokens = self._stored.group_tokens[groups].astype(np.int64)
         first, last = 0, int(tokens.sum())
-        if stream.group_tokens is index.group_tokens and not isinstance(index.rows, TableRows):
-            # Not of documents, or of a view: these need whole row groups.
+        if stream.group_tokens is index.group_tokens and index.has_stored_places:
+            # Not of whole documents: these need whole row groups.
             first = index.stored_place(groups[0], start - stream.start(indices.start))
             end = index.stored_place(groups[-1], stop - 1 - stream.start(indices.stop - 1)) + 1
             last += end - int(tokens[-1])

@@ -10,6 +10,7 @@ from etl.loader.fetch.row_group_files import Files
 from etl.loader.fetch.selected_rows import Prefixes, StruckRows, TableRows, stored_offset
 from etl.loader.fetch.table_index import TableIndex
 from etl.loader.fetch.token_stream import MarksOf, OpenRowGroup, Piece, RowGroups
+from etl.loader.fetch.transformed_row_groups import GeneratedPieces, TransformedRowGroups
 
 _PAGE_TOKENS = 1 << 14  # a gap of a page or more is skipped: a page has 64 kB
 
@@ -17,7 +18,10 @@ _NONE = np.zeros(0, np.int64)
 
 
 def open_row_groups(index: TableIndex, files: Files, marks: MarksOf | None = None) -> RowGroups:
-    """Return the decoder of the row groups of an index: of all their rows, or of those that are read."""
+    """Return the decoder of the row groups of an index: of its rows that are read, or transformed."""
+    if index.transformed is not None:
+        stored = open_row_groups(index.untransformed(), files, marks)
+        return TransformedRowGroups(index, files, stored, index.transformed)
     rows = index.rows
     if rows is None:
         return RowGroups(index, files, marks)
@@ -25,17 +29,6 @@ def open_row_groups(index: TableIndex, files: Files, marks: MarksOf | None = Non
     if isinstance(rows, StruckRows) or rows.prefixes is None:
         return selected
     return _PrefixedRowGroups(index, files, selected, rows, rows.prefixes)
-
-
-class _Generated:
-    """The pieces of a generator."""
-
-    def __init__(self, pieces: Generator[Piece]) -> None:
-        self._pieces = pieces
-
-    def next(self) -> Piece | None:
-        """Return the next piece; None at the end."""
-        return next(self._pieces, None)
 
 
 class _SelectedRowGroups(RowGroups):
@@ -54,7 +47,7 @@ class _SelectedRowGroups(RowGroups):
         """Open a row group, as that of whole row groups does."""
         if isinstance(self._rows, StruckRows) and self._rows.is_whole(number):
             return super().open(number, skip=skip, boundaries=boundaries)
-        return _Generated(self.pieces(number, skip=skip, boundaries=boundaries))
+        return GeneratedPieces(self.pieces(number, skip=skip, boundaries=boundaries))
 
     def pieces(self, number: int, *, skip: int = 0, boundaries: bool = False) -> Generator[Piece]:
         """Yield the selected tokens of a row group in order; those before ``skip`` may be omitted.
@@ -118,7 +111,7 @@ class _PrefixedRowGroups(RowGroups):
 
     def open(self, number: int, *, skip: int = 0, boundaries: bool = False) -> OpenRowGroup:
         """Open a row group, as that of whole row groups does."""
-        return _Generated(self.pieces(number, skip=skip, boundaries=boundaries))
+        return GeneratedPieces(self.pieces(number, skip=skip, boundaries=boundaries))
 
     def pieces(self, number: int, *, skip: int = 0, boundaries: bool = False) -> Generator[Piece]:
         """Yield the tokens of a row group with their prefixes; those before ``skip`` may be omitted.

@@ -20,6 +20,7 @@ from etl import storage
 from etl.errors import LoaderError
 from etl.loader.fetch.range_requests import VERIFY, Ranges, Remote, open_file
 from etl.loader.fetch.selected_rows import StruckRows, TableRows, stored_offset
+from etl.loader.fetch.token_transform import TransformedDocuments
 from etl.parquet.page_marks import parse_marks
 from etl.parquet.parquet_file import open_parquet
 from etl.parquet.plain_pages import PlainChunk
@@ -45,12 +46,31 @@ class TableIndex:
     # (F,) objects: the marks of some pages, as in the footer; None: none are kept
     marks: np.ndarray | None = None
     rows: StruckRows | TableRows | None = None  # which rows are read, and how often; None: all once
+    transformed: TransformedDocuments | None = None  # which documents grow before they are packed
 
     @property
     def stored_tokens(self) -> np.ndarray:
         """The tokens of each row group with the rows that are not read, (G,) int32."""
         stored = None if self.rows is None else self.rows.stored_tokens
-        return self.group_tokens if stored is None else stored
+        return self.untransformed().group_tokens if stored is None else stored
+
+    def transform(self, transformed: TransformedDocuments) -> "TableIndex":
+        """Return the index of the same rows, of which some documents are transformed."""
+        tokens = self.group_tokens + transformed.added_tokens()
+        return replace(self, group_tokens=tokens, transformed=transformed)
+
+    def untransformed(self) -> "TableIndex":
+        """Return the index of the same rows as they are stored."""
+        if self.transformed is None:
+            return self
+        tokens = self.group_tokens - self.transformed.added_tokens()
+        return replace(self, group_tokens=tokens, transformed=None)
+
+    def in_epoch(self, epoch: int) -> "TableIndex":
+        """Return the index of the same documents, which are transformed as in an epoch."""
+        if self.transformed is None:
+            return self
+        return replace(self, transformed=replace(self.transformed, epoch=epoch))
 
     @property
     def rows_digest(self) -> str:
@@ -75,6 +95,11 @@ class TableIndex:
     def file(self, group: int) -> int:
         """Return the number of the file that holds a row group of the table."""
         return int(np.searchsorted(self.first_group, group, side="right")) - 1
+
+    @property
+    def has_stored_places(self) -> bool:
+        """Whether ``stored_place`` is known: not in a view, and not if documents are transformed."""
+        return self.transformed is None and not isinstance(self.rows, TableRows)
 
     def stored_place(self, group: int, token: int) -> int:
         """Return the place of a token that is read among all tokens of its row group."""
@@ -162,6 +187,16 @@ class TableIndex:
             prefixes[lengths > 0] = self.rows.prefix_lengths(documents)
         return prefixes
 
+    def lengths_as_read(self, group: int, lengths: np.ndarray) -> np.ndarray:
+        """Return the tokens of each row of a row group with its prefix, transformed, (n,) int64.
+
+        ``lengths`` are the tokens of the rows that are read, as they are stored.
+        """
+        added = self.prefix_lengths(group, lengths)
+        if self.transformed is not None:
+            added = added + self.transformed.added_to(group, lengths)
+        return lengths + added
+
     def digest(self) -> str:
         """Return a hash of what identifies the rows that are read: the files, and which rows of them.
 
@@ -170,6 +205,8 @@ class TableIndex:
         digest = hashlib.sha256(b"\n".join(self.paths.tolist()))
         digest.update(self.file_tokens.astype("<i8").tobytes())
         digest.update(self.rows_digest.encode())
+        if self.transformed is not None:
+            digest.update(self.transformed.digest().encode())
         return digest.hexdigest()
 
 

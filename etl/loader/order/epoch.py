@@ -220,6 +220,10 @@ class EpochPlan:
         lane = int(np.argmax(np.where(starts <= window, starts, -1)))
         return lane, window - int(starts[lane])
 
+    def stream_epoch_of(self, epoch: int) -> int:
+        """Return the epoch whose stream is read; a pass over a part of an epoch has another number."""
+        return epoch
+
     def stream(self, epoch: int) -> EpochStream:
         """Return the row groups of an epoch in its order."""
         groups = self._order(epoch)

@@ -100,7 +100,7 @@ def permutation(size: int, *key: object) -> np.ndarray:
     """
     index_bits = np.uint64((1 << size.bit_length()) - 1)
     # Replace the lowest random bits by the index: after the sort, they are the permutation.
-    raw = _raw(size, key)
+    raw = random_bits(size, *key)
     raw &= ~index_bits
     for part in bounded_slices(size):
         raw[part] |= np.arange(part.start, part.stop, dtype=np.uint64)
@@ -116,10 +116,11 @@ def bounded_slices(size: int) -> Iterator[slice]:
 
 def uniform(size: int, *key: object) -> np.ndarray:
     """Return numbers in [0, 1), (size,) float64, that depend only on size and key."""
-    return (_raw(size, key) >> np.uint64(11)) * 2.0**-53
+    return (random_bits(size, *key) >> np.uint64(11)) * 2.0**-53
 
 
-def _raw(size: int, key: tuple[object, ...]) -> np.ndarray:
+def random_bits(size: int, *key: object) -> np.ndarray:
+    """Return random numbers, (size,) uint64, that depend only on key; the first ones not on size."""
     digest = hashlib.blake2b(json.dumps(key).encode(), digest_size=16).digest()
     raw: np.ndarray = Philox(key=int.from_bytes(digest, "little")).random_raw(size)
     return raw

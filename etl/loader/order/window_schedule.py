@@ -43,6 +43,10 @@ class PartPlan(EpochPlan):
         is_next_length = self.num_samples == self.max_samples
         return rest if rest < (self.next_seq_len if is_next_length else self.seq_len) else 0
 
+    def stream_epoch_of(self, epoch: int) -> int:  # noqa: ARG002 - as in ``stream``
+        """Return the epoch of which the pass reads a part."""
+        return self.stream_epoch
+
     def stream(self, epoch: int) -> EpochStream:  # noqa: ARG002 - passes of an epoch share its stream
         """Return the row groups of the epoch in its order; the pass begins with token 0."""
         whole = super().stream(self.stream_epoch)

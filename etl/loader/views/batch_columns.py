@@ -19,6 +19,7 @@ import pyarrow as pa
 from etl.loader.batches.document_boundaries import Batch
 from etl.loader.fetch.file_cache import FileCache
 from etl.loader.fetch.selected_rows import TableRows
+from etl.loader.fetch.token_transform import TransformedDocuments
 from etl.loader.one_pass import Reader
 from etl.loader.order.best_fit_packing import UnitWindows
 from etl.loader.order.epoch import EpochPlan, EpochStream
@@ -85,15 +86,30 @@ def _concatenate(groups: RowGroups) -> pa.Table:
 class SampleDocuments:
     """The documents of the samples of an epoch, found without reading the table."""
 
-    def __init__(self, rows: TableRows, plan: EpochPlan, epoch: int) -> None:
+    def __init__(
+        self,
+        rows: TableRows,
+        plan: EpochPlan,
+        epoch: int,
+        transformed: TransformedDocuments | None,
+    ) -> None:
         self._rows = rows
+        self._transformed = transformed
         self._plan = plan
         self._epoch = epoch
         self._stream: EpochStream = plan.stream(epoch)
-        self._group = lru_cache(_CACHED_GROUPS)(rows.documents_of)
+        self._group = lru_cache(_CACHED_GROUPS)(self._documents_of)
         if isinstance(plan, UnitPlan):
             self._unit = lru_cache(2 * plan.lanes)(partial(_pack_unit, plan, self._group))
         self._block = lru_cache(2 * plan.lanes)(partial(plan.block, epoch))
+
+    def _documents_of(self, group: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the documents of a row group: their numbers, and their ends as they are read."""
+        documents, ends = self._rows.documents_of(group)
+        if self._transformed is not None:
+            lengths = np.diff(ends, prepend=0)
+            ends = np.cumsum(lengths + self._transformed.added_to(group, lengths))
+        return documents, ends
 
     def of(self, sample: int, *, has_prefixes: bool = True) -> np.ndarray:
         """Return the numbers of the documents of a sample, in its order, (n,) int64.

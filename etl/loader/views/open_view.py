@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +10,10 @@ import numpy as np
 from etl.errors import LoaderError
 from etl.loader.batches.document_boundaries import Format
 from etl.loader.fetch.file_cache import FileCache
+from etl.loader.fetch.read_index import read_tokenizers
 from etl.loader.fetch.selected_rows import TableRows
 from etl.loader.fetch.table_index import TableIndex
+from etl.loader.fetch.token_transform import TokenTransform, TransformedDocuments
 from etl.loader.one_pass import Reader
 from etl.loader.order.epoch import EpochPlan
 from etl.loader.views.batch_columns import ColumnValues, ReaderWithColumns, SampleDocuments
@@ -61,14 +63,28 @@ class OpenView:
         folders += [values.folder for _, values in columns]
         return OpenView(index, view.prefix, rows, tuple(columns), folders)
 
-    def check_unpacked(self) -> None:
-        """Raise LoaderError if the view adds prefixes, which best-fit windows cannot have."""
+    def check_no_prefix(self, other: str) -> None:
+        """Raise LoaderError if the view adds prefixes, which ``other`` cannot have."""
         if self.prefix:
             raise LoaderError(
-                "the prefix of a View is not for pack='best_fit'",
+                f"the prefix of a View is not for {other}",
                 where=self.index.url,
-                hint="leave it out of View; columns, where, repeat and split work with all windows",
+                hint="leave it out of View; columns, where, repeat and split work with everything",
             )
+
+    def transform(self, transform: TokenTransform, *, seed: int) -> "OpenView":
+        """Return the view of the same documents, of which some are transformed.
+
+        Raises LoaderError if the transform does not fit the table.
+        """
+        tokenizers = read_tokenizers(self.index)
+        try:
+            transformed = TransformedDocuments.of(
+                transform, self.index.group_documents, seed=seed, tokenizers=tokenizers
+            )
+        except LoaderError as error:
+            raise LoaderError(error.what, where=self.index.url, hint=error.hint) from error
+        return replace(self, index=self.index.transform(transformed))
 
     def has_prefixes(self, sample: int) -> bool:
         """Return whether the documents of a sample, counted from the first epoch, keep their prefixes."""
@@ -91,7 +107,7 @@ class OpenView:
         """
         if self.rows is None or not (self.columns or self.prefix):
             return open_plain(batch_format)
-        documents = SampleDocuments(self.rows, plan, epoch)
+        documents = SampleDocuments(self.rows, plan, epoch, self.index.transformed)
 
         def has_prefixes(sample: int) -> bool:
             return self.has_prefixes(samples_before + sample)
