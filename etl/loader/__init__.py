@@ -14,6 +14,7 @@ the windows of a table (``table_windows.py``) or of several (``mixture_reader.py
 among ranks (``place.py``, ``ranks.py``, and ``prepared_loaders.py`` for accelerate), and the position in the
 epochs (``position.py``). A position begins passes, which are divided into steps (``one_pass.py``,
 ``steps.py``) and agreed with DataLoader workers (``pass_starts.py``), and is saved as a state (``state.py``).
+``batch_loop.py`` is what a loop iterates, and ``skipped_steps.py`` what it leaves out.
 ``plan_change.py`` says what a training does differently from a state on. ``evaluation.py`` reads each window
 once, on any number of ranks. ``open_once.py`` opens a dataset on rank 0 for all, and ``version_lease.py``
 keeps vacuums from its files.
@@ -30,6 +31,7 @@ from typing import TYPE_CHECKING, Any
 from etl.errors import torch_error, unknown_attribute
 
 if TYPE_CHECKING:
+    from etl.loader.batch_loop import Batches
     from etl.loader.batches.document_boundaries import Format
     from etl.loader.batches.prefetch import Timed
     from etl.loader.check_table import Expect
@@ -47,12 +49,11 @@ if TYPE_CHECKING:
     from etl.loader.order.shuffle_settings import Shuffle
     from etl.loader.plan_change import PlanChange
     from etl.loader.ranks import Shard
-    from etl.loader.sharded_dataset import Batches
     from etl.loader.views.view import Prefix, Split, View
 
 # Names are imported on first use: the modules that need no torch stay without it.
 _MODULES = {
-    "Batches": "etl.loader.sharded_dataset",
+    "Batches": "etl.loader.batch_loop",
     "PlanChange": "etl.loader.plan_change",
     "DocumentSpan": "etl.loader.find_documents",
     "Evaluation": "etl.loader.evaluation",

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from etl.errors import LoaderError
 from etl.loader.read_parts import SKIPPED
 from etl.loader.sharded_dataset import ShardedDataset
+from etl.loader.skipped_steps import gaps_of
 from etl.loader.state import State, parts_of
 from etl.plural import many
 
@@ -63,6 +64,13 @@ def find_step(dataset: ShardedDataset, batch_size: int | None, step: int) -> Fou
             where=dataset.where,
             hint="choose a step within the epoch",
         )
+    for gap in gaps_of(state):
+        if gap.start < (dataset.epoch, stop):
+            raise LoaderError(
+                f"the training leaves out samples from sample {gap.start[1]:,} of epoch {gap.start[0]} on",
+                where=dataset.where,
+                hint="for steps behind them, give a state that was saved there",
+            )
     evidence = "recorded in the state" if loader.is_recorded else "assumed"
     order = f"of the plan, in {loader} from sample {loader.first_sample:,} ({evidence})"
     if is_incomplete:

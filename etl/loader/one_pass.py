@@ -25,7 +25,14 @@ class Pass:
     """The steps of one reader in a pass. Of W DataLoader workers, each takes every W-th step."""
 
     def __init__(
-        self, start: Start, steps: Steps, worker: Worker, *, num_samples: int, runs_ahead: bool
+        self,
+        start: Start,
+        steps: Steps,
+        worker: Worker,
+        *,
+        num_samples: int,
+        runs_ahead: bool,
+        is_cut: bool = False,
     ) -> None:
         self.start = start
         self.worker = worker
@@ -35,6 +42,10 @@ class Pass:
         """The sample of the epoch after the last step of all readers."""
         self.numbers = range(start.turn, steps.count(remaining), worker.count)[start.steps :]
         """The steps of this reader, counted from the beginning of the pass."""
+        self.is_cut = is_cut
+        """Whether it ends before samples that are left out, and not with its epoch."""
+        self.is_left = False
+        """Whether steps were skipped since, so that it must not go on."""
         self.runs_ahead = runs_ahead
         """Whether accelerate receives the batches earlier than the training loop."""
         self.returned = start.steps

@@ -18,7 +18,19 @@ from etl.loader.one_pass import Pass
 from etl.loader.order.epochs import Epochs
 from etl.loader.pass_starts import Passes
 from etl.loader.planned_passes import Planned, Resumed, Worker
-from etl.loader.read_parts import MAX_SKIPPED, SKIPPED, UNKNOWN, Place, cut_parts, skip_part
+from etl.loader.read_parts import UNKNOWN, Place, cut_parts
+from etl.loader.skipped_steps import (
+    Gaps,
+    abandoned_error,
+    gaps_after,
+    gaps_of,
+    gaps_to_state,
+    left_pass_error,
+    next_place,
+    pass_gaps,
+    plan_gap,
+    read_ahead_error,
+)
 from etl.loader.state import (
     STATE_FORMAT,
     State,
@@ -26,11 +38,10 @@ from etl.loader.state import (
     check_state,
     find_state,
     parts_of,
-    recorded_parts,
+    resumed_of,
     whole_number,
 )
-from etl.loader.steps import Steps, end_of_steps
-from etl.plural import many
+from etl.loader.steps import Steps, place_after
 
 
 class Position:
@@ -52,6 +63,7 @@ class Position:
         self._resumed: State | None = None  # in a worker: its state from a StatefulDataLoader
         self._newest_plan: tuple[int, str] | None = None  # the fingerprint up to a sample
         self._loaded_epoch: int | None = None  # until the first pass after a state was loaded
+        self._gaps: Gaps = ()  # that the training has not reached
 
     @property
     def epoch(self) -> int:
@@ -88,6 +100,7 @@ class Position:
         self._has_failed = get_worker_info() is not None  # until the pass has begun
         self._check_whole_steps()
         worker = Worker.current()
+        self.leave_out(steps, runs_ahead=runs_ahead)
         if self._changes != self._passes.changes:
             raise LoaderError(
                 "the weights were set after the workers of this DataLoader had started",
@@ -99,23 +112,23 @@ class Position:
         )
         start = self._passes.begin(worker, planned, self._take_resumed(steps))
         if start is None:
-            raise _abandoned(self.epoch, self._where)
+            raise abandoned_error(self.epoch, self._where)
         epoch = self._epochs.of(start.epoch)
         # Another worker may have begun the epoch before this one planned its steps.
         steps = replace(steps, lanes=epoch.lanes)
-        if not steps.count(epoch.num_samples):
-            raise LoaderError(
-                f"an epoch has {many(epoch.num_samples, 'sample')}, fewer than the {steps.stride:,} of one "
-                f"step of {steps.batch_size:,} on {steps.rank.world_size:,} ranks",
-                where=self._where,
-                hint="use a smaller batch size, shorter windows, or a larger table",
-            )
+        steps.check(epoch.num_samples, where=self._where)
+        ends = [gap.start[1] for gap in self._gaps if gap.start[0] == start.epoch]
         self._pass = Pass(
-            start, steps, worker, num_samples=epoch.num_samples, runs_ahead=runs_ahead
+            start,
+            steps,
+            worker,
+            num_samples=min([epoch.num_samples, *ends]),
+            runs_ahead=runs_ahead,
+            is_cut=bool(ends),
         )
         self._loaded_epoch = None
         self._has_failed = False
-        if not self._pass.numbers:
+        if not self._pass.numbers and not self._pass.is_cut:
             self._passes.end(worker, start.number)
         return self._pass
 
@@ -148,37 +161,54 @@ class Position:
         self._passes.count_change()
         self._changes = self._passes.changes
 
-    def skip(self, num_steps: int, steps: Steps) -> None:
-        """Move behind the next steps, as if they had been read, and record that they were left out."""
+    def skip(self, num_steps: int, steps: Steps, *, after: int = 0) -> None:
+        """Leave out some steps, the next ones or after others, as if they had been read, and record it."""
+        after = whole_number("after", after, where=self._where)
         if not whole_number("num_steps", num_steps, where=self._where):
             return
-        passes = self._passes
-        if get_worker_info() is not None or (passes.runs_ahead and not passes.has_ended):
-            raise _abandoned(self.epoch, self._where)
+        if get_worker_info() is not None or (
+            self._passes.runs_ahead and not self._passes.has_ended
+        ):
+            raise abandoned_error(self.epoch, self._where)
         self._check_whole_steps()
-        start = (self.epoch + 1, 0) if passes.has_ended else (self.epoch, self.consumed)
-        end = end_of_steps(start, num_steps, steps, self._epochs)
-        parts = skip_part(passes.parts, start, end)
-        if sum(part.size == SKIPPED for part in parts) > MAX_SKIPPED:
-            raise LoaderError(
-                f"the training has skipped steps {MAX_SKIPPED} times, the most that a state records",
-                where=self._where,
-                hint="leave out documents with a View",
-            )
-        self._pass = None
-        passes.move(*end, parts=parts)
+        if self._pass is not None:
+            self._pass.is_left = True
+        self._gaps = plan_gap(
+            self._passes, self._gaps, num_steps, steps, self._epochs, after=after, where=self._where
+        )
+        self.leave_out(steps)
+
+    def leave_out(self, steps: Steps, *, runs_ahead: bool = False) -> None:
+        """Move behind the samples that are left out here, or before which there is no other step.
+
+        Raises LoaderError if such samples lie ahead of readers that would not know where to stop.
+        """
+        place = next_place(self._passes)
+        self._gaps = gaps_after(place, self._gaps)
+        if self._gaps and (runs_ahead or get_worker_info() is not None):
+            raise read_ahead_error(self._where)
+        self._gaps = pass_gaps(self._passes, self._gaps, steps)
+        if next_place(self._passes) != place:
+            self._pass = None
+
+    def has_steps(self, epoch: int, steps: Steps) -> bool:
+        """Return whether the next pass reads more of an epoch."""
+        place, num_samples = next_place(self._passes), self._epochs.of(epoch).num_samples
+        return place[0] == epoch and steps.count(num_samples - place[1]) > 0
 
     def replan(self, identity: State, epochs: Epochs) -> None:
         """Replace the plan, while it is ``changing``."""
         self._identity, self._epochs = identity, epochs
 
     def record(self, begun: Pass, item: PositionedBatch) -> None:
-        """Record that a pass returns a batch next."""
+        """Record that a pass returns a batch next; raise LoaderError if steps were skipped since it began."""
+        if begun.is_left:
+            raise left_pass_error(self._where)
         begun.returned += item.is_whole
         begun.is_whole = item.is_whole
         if not begun.worker.loader:
             self._passes.record(item.position)
-        if item.is_last:
+        if item.is_last and not begun.is_cut:
             self._passes.end(begun.worker, begun.start.number)
 
     def state(self, consumed: int | None = None) -> State:
@@ -208,22 +238,8 @@ class Position:
         By default, they are the steps of the newest pass.
         """
         steps = self._passes.steps if steps is None else steps
-        rest, epoch = whole_number("samples_seen", samples_seen, where=self._where), 0
-        num_samples = self._epochs.of(0).num_samples
-        if rest <= num_samples:
-            return self._state(0, rest)
-        used = 0 if steps is None else steps.end(num_samples)
-        while steps is not None and 0 < used < rest:
-            rest, epoch = rest - used, epoch + 1
-            used = steps.end(self._epochs.of(epoch).num_samples)
-        if not used:
-            raise LoaderError(
-                f"samples_seen={samples_seen:,} is more than the {num_samples:,} samples of an epoch, "
-                "and the size of the steps is unknown, which decides how many of these are in no step",
-                where=self._where,
-                hint="call dataset.batches(batch_size).state_dict(samples_seen=...)",
-            )
-        return self._state(epoch, rest)
+        samples_seen = whole_number("samples_seen", samples_seen, where=self._where)
+        return self._state(*place_after(samples_seen, steps, self._epochs, where=self._where))
 
     def load(self, state: State) -> None:
         """Move to the position of a saved state."""
@@ -236,7 +252,7 @@ class Position:
             self._resumed = state
             return
         self._loaded_epoch, consumed = int(state["epoch"]), int(state["consumed"])
-        self._pass = None
+        self._pass, self._gaps = None, gaps_of(state)
         self._passes.move(self._loaded_epoch, consumed, parts=parts_of(state))
 
     def _state(self, epoch: int, consumed: int, *, until: int | None = None) -> State:
@@ -246,7 +262,11 @@ class Position:
             self._newest_plan = (until, self._epochs.fingerprint(until))
         plan = {"format": STATE_FORMAT, "plan": self._newest_plan[1], "until": until}
         state = {**plan, **self._identity, "epoch": epoch, "consumed": consumed}
-        return state | self._read_until((epoch, consumed))
+        return (
+            state
+            | self._read_until((epoch, consumed))
+            | gaps_to_state(self._gaps, (epoch, consumed))
+        )
 
     def _read_until(self, end: Place) -> State:
         """Return what a state records of the samples that were read up to a place."""
@@ -284,30 +304,10 @@ class Position:
     def _take_resumed(self, steps: Steps) -> Resumed | None:
         """Return the state with which this worker resumes; only the first pass resumes."""
         state, self._resumed = self._resumed, None
-        if state is None:
-            return None
-        if state["stride"] != steps.stride:
-            raise LoaderError(
-                f"the state was saved with {state['stride']} samples per step over all ranks, "
-                f"but this loader has {steps.stride}",
-                hint="pass the loader's state to dataset.load_state_dict, before the loader starts",
-            )
-        first = state["epoch"], state["consumed"]
-        return Resumed(*first, state["worker"], state["steps"], recorded_parts(state))
+        return None if state is None else resumed_of(state, steps.stride)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the fields of a copy, which begins where this position is."""
         # A process that is being spawned shares these passes, and a copy of them would not be shared.
         passes = self._passes if get_spawning_popen() is not None else copy(self._passes)
         return {**vars(self), "_pass": None, "_passes": passes}
-
-
-def _abandoned(epoch: int, where: str) -> LoaderError:
-    return LoaderError(
-        f"the last pass over epoch {epoch} was cut short, and its loader had read ahead, so that the sample "
-        "that comes next is unknown",
-        where=where,
-        hint="continue with dataset.load_state_dict(dataset.state_dict(samples_seen=...)), or with "
-        "load_state_dict of a StatefulDataLoader; to read the same samples again, open the dataset with "
-        "repeat=True, or use dataset.evaluation(...) for validation",
-    )

@@ -13,7 +13,8 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from etl.errors import LoaderError
-from etl.loader.batches.delivery import Delivery, check_batch_size
+from etl.loader.batch_loop import Batches
+from etl.loader.batches.delivery import Delivery
 from etl.loader.batches.document_boundaries import Batch, Format, PositionedBatch
 from etl.loader.batches.worker_message import WorkerBatch
 from etl.loader.evaluation import Evaluation
@@ -26,7 +27,6 @@ from etl.loader.prepared_loaders import (
     check_divisible,
     check_stateless,
     count_samples,
-    num_processes,
 )
 from etl.loader.ranks import Shard
 from etl.loader.state import State
@@ -153,7 +153,7 @@ class ShardedDataset(IterableDataset[Batch]):
         drop_last: bool = True,
         prefetch: int = 0,
         device: str | torch.device | None = None,
-    ) -> "Batches":
+    ) -> Batches:
         """Return the samples of this rank as an iterable of batches; see ``Batches``.
 
         Ranks take equal steps, so even ``drop_last=False`` leaves out up to one sample less than there are
@@ -264,18 +264,17 @@ class ShardedDataset(IterableDataset[Batch]):
                 raise
             # A persistent worker would die here: only what the first batch raises reaches the loop.
             return _failed(error)
-        number = begun.start.epoch
-        before = self.epochs.of(number).first_sample if self.format.sample_numbers else None
+        batches = delivery.deliver(_read(self, begun, as_rows=as_rows))
+        if not begun.is_cut:
+            return self._return(batches, begun)
 
-        def open_reader() -> AbstractContextManager[Reader]:
-            return self.reader(number, world_size=steps.rank.world_size)
+        def read_on() -> Iterator[Batch]:
+            yield from self._return(batches, begun)
+            self._position.leave_out(steps)
+            if self._position.has_steps(begun.start.epoch, steps):
+                yield from self.iterate(steps, delivery=delivery, as_rows=as_rows)
 
-        if as_rows:
-            is_separable = not (self.format.cu_seqlens or self.columns)
-            batches = begun.read_rows(open_reader, samples_before=before, is_separable=is_separable)
-        else:
-            batches = begun.read(open_reader, samples_before=before)
-        return self._return(delivery.deliver(batches), begun)
+        return read_on()
 
     def _return(self, batches: Generator[PositionedBatch], begun: Pass) -> Iterator[Batch]:
         """Yield the batches of a pass, and record each before it is returned."""
@@ -300,71 +299,18 @@ class ShardedDataset(IterableDataset[Batch]):
         return {**vars(self), "place": place, "_position": position, "_versions": HeldVersions()}
 
 
-class Batches(IterableDataset[Batch]):
-    """The batches of a dataset: iterate it, or pass it to ``DataLoader(..., batch_size=None)``.
+def _read(dataset: ShardedDataset, begun: Pass, *, as_rows: bool) -> Generator[PositionedBatch]:
+    """Return what reads the batches of a pass, or its rows."""
+    number, batch_format = begun.start.epoch, dataset.format
+    before = dataset.epochs.of(number).first_sample if batch_format.sample_numbers else None
 
-    A thread of this process prepares ``prefetch`` batches ahead, and batches are copied to ``device``, the
-    next one while a GPU uses the current one; this changes neither order nor state. The state is the state of
-    the dataset, also for torchdata's StatefulDataLoader.
-    """
+    def open_reader() -> AbstractContextManager[Reader]:
+        return dataset.reader(number, world_size=begun.steps.rank.world_size)
 
-    def __init__(
-        self,
-        dataset: ShardedDataset,
-        batch_size: int,
-        *,
-        drop_last: bool,
-        prefetch: int,
-        device: str | torch.device | None = None,
-    ) -> None:
-        check_batch_size(batch_size)
-        self.dataset = dataset
-        self.batch_size = batch_size
-        self.drop_last = drop_last
-        self._delivery = Delivery.of(prefetch, device)
-
-    def __iter__(self) -> Iterator[Batch]:
-        """Begin a pass, which reads on where the last one ended."""
-        check_stateless(self.dataset.where)
-        prepared = self.dataset.place.prepared_for(self)
-        if prepared is not None and num_processes() > 1:
-            raise LoaderError(
-                "each rank has its own batches already, but accelerate would distribute them again",
-                where=self.dataset.where,
-                hint=f"{UNPREPARED_HINT}, or prepare DataLoader(dataset, batch_size=...)",
-            )
-        self._delivery.check(self.dataset.where)
-        return self.dataset.iterate(
-            self._steps(), delivery=self._delivery, runs_ahead=prepared is not None
-        )
-
-    def skip(self, num_steps: int) -> None:
-        """Leave out the next steps of all ranks, for example those before and during a loss spike.
-
-        The next pass begins behind them, as if they had been read. Call it on all ranks, after
-        ``load_state_dict`` and before a loop. States record what was skipped: ``etl replay`` refuses such
-        steps, and ``etl trace --state`` does not count their samples as seen; ``samples_seen`` and
-        ``consumed`` do. Raises LoaderError if a loader has read ahead, so that the next step is unknown, or
-        if a training skips more than 32 times.
-        """
-        self.dataset._position.skip(num_steps, self._steps())  # noqa: SLF001 - of this module
-
-    def _steps(self) -> Steps:
-        return self.dataset.plan_steps(self.batch_size, drop_last=self.drop_last)
-
-    def __len__(self) -> int:
-        """Return the number of batches of this rank in an epoch."""
-        full, rest = divmod(self.dataset.num_samples // self.dataset.world_size, self.batch_size)
-        return full + (0 if self.drop_last or not rest else 1)
-
-    def state_dict(self, *, consumed: int | None = None, samples_seen: int | None = None) -> State:
-        """Return the state of the dataset; all ``samples_seen`` must have come in batches of this size."""
-        steps = None if samples_seen is None else self._steps()
-        return self.dataset.state_dict(consumed=consumed, samples_seen=samples_seen, steps=steps)
-
-    def load_state_dict(self, state: State) -> None:
-        """Resume from a saved state, as ``dataset.load_state_dict`` does."""
-        self.dataset.load_state_dict(state)
+    if not as_rows:
+        return begun.read(open_reader, samples_before=before)
+    is_separable = not (batch_format.cu_seqlens or dataset.columns)
+    return begun.read_rows(open_reader, samples_before=before, is_separable=is_separable)
 
 
 def _failed(error: LoaderError) -> Iterator[Batch]:

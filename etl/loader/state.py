@@ -7,10 +7,12 @@ valid for any number of workers and ranks.
 
 import operator
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 from etl.errors import LoaderError
 from etl.loader.order.epochs import Epochs
+from etl.loader.planned_passes import Resumed
 from etl.loader.read_parts import TrainingPart, cut_parts
 from etl.plural import many
 
@@ -85,6 +87,18 @@ def recorded_parts(state: State) -> list[TrainingPart]:
     return [TrainingPart(**part) for part in state.get("read", [])]
 
 
+def resumed_of(state: State, stride: int) -> Resumed:
+    """Return where a worker resumes; raise LoaderError if its steps had another number of samples."""
+    if state["stride"] != stride:
+        raise LoaderError(
+            f"the state was saved with {state['stride']} samples per step over all ranks, "
+            f"but this loader has {stride}",
+            hint="pass the loader's state to dataset.load_state_dict, before the loader starts",
+        )
+    first = state["epoch"], state["consumed"]
+    return Resumed(*first, state["worker"], state["steps"], recorded_parts(state))
+
+
 def check_state(state: State, own: State, *, where: str) -> None:
     """Raise LoaderError unless a state belongs to the same order of samples as the dataset's own.
 
@@ -100,7 +114,7 @@ def check_state(state: State, own: State, *, where: str) -> None:
     names = [
         name
         for name in {**state, **own}
-        if name not in {"read", *_KEYS, *_WORKER_KEYS} and not _is_nested(state.get(name))
+        if name not in {"read", "skip", *_KEYS, *_WORKER_KEYS} and not _is_nested(state.get(name))
     ]
     changed = [
         f"{n}={state.get(n)}, here {own.get(n)}" for n in names if state.get(n) != own.get(n)
@@ -120,6 +134,8 @@ def check_position(state: State, epochs: Epochs, *, where: str) -> None:
     for part in state.get("read", []):
         for name in TrainingPart._fields:
             whole_number(f"{name} of a part that was read", part.get(name), where=where)
+    for number in chain.from_iterable(state.get("skip", [])):
+        whole_number("an epoch or a sample that is skipped", number, where=where)
     if not state.keys() & _WORKER_KEYS:
         return
     missing = sorted(_WORKER_KEYS - state.keys())

@@ -8,8 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from etl.errors import LoaderError
 from etl.loader.order.epochs import Epoch, Epochs
 from etl.loader.ranks import Rank
+from etl.plural import many
 
 _MANY_SAMPLES = 1 << 19  # a billion tokens in windows of 2,048; smaller tables are read quickly
 
@@ -48,6 +50,16 @@ class Steps:
         rows = num_samples // self.rank.world_size
         steps = rows // self.batch_size if self.drop_last else -(-rows // self.batch_size)
         return steps - steps % self.multiple
+
+    def check(self, num_samples: int, *, where: str) -> None:
+        """Raise LoaderError unless the samples of an epoch are enough for a step."""
+        if not self.count(num_samples):
+            raise LoaderError(
+                f"an epoch has {many(num_samples, 'sample')}, fewer than the {self.stride:,} of one "
+                f"step of {self.batch_size:,} on {self.rank.world_size:,} ranks",
+                where=where,
+                hint="use a smaller batch size, shorter windows, or a larger table",
+            )
 
     def end(self, num_samples: int) -> int:
         """Return the number of samples, of consecutive ones, that are in the steps."""
@@ -199,6 +211,31 @@ def end_of_steps(
         available = epochs.of(epoch).num_samples
     # The rest of an epoch that leaves no such step may be read in other steps.
     return epoch, first + min(num_steps * steps.stride, steps.end(available))
+
+
+def place_after(
+    samples_seen: int, steps: Steps | None, epochs: Epochs, *, where: str
+) -> tuple[int, int]:
+    """Return the epoch, and its samples that were read, after some samples since the first epoch.
+
+    Raises LoaderError if these are several epochs, and the steps are unknown.
+    """
+    rest, epoch = samples_seen, 0
+    num_samples = epochs.of(0).num_samples
+    if rest <= num_samples:
+        return 0, rest
+    used = 0 if steps is None else steps.end(num_samples)
+    while steps is not None and 0 < used < rest:
+        rest, epoch = rest - used, epoch + 1
+        used = steps.end(epochs.of(epoch).num_samples)
+    if not used:
+        raise LoaderError(
+            f"samples_seen={samples_seen:,} is more than the {num_samples:,} samples of an epoch, "
+            "and the size of the steps is unknown, which decides how many of these are in no step",
+            where=where,
+            hint="call dataset.batches(batch_size).state_dict(samples_seen=...)",
+        )
+    return epoch, rest
 
 
 def warn_of_few_lanes(epoch: Epoch, steps: Steps, *, where: str) -> None:

@@ -4,6 +4,7 @@ import itertools
 import json
 from collections import Counter, defaultdict
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -59,7 +60,7 @@ class Backwards:
 
 
 FIM = FillInTheMiddle(prefix=70_000, suffix=70_001, middle=70_002)
-KINDS = {
+KINDS: dict[str, dict[str, Any]] = {
     "windows": {"seq_len": 9},
     "padded": {"seq_len": 9, "format": Format(pad_id=0)},
     "best fit": {"seq_len": 9, "format": Format(pack="best_fit")},
@@ -92,7 +93,7 @@ def check_epoch(dataset, shape, *, pass_number):
     epoch = dataset.windows.epochs.plan(pass_number).stream_epoch_of(pass_number)
     expected, count = expected_documents(dataset, shape, epoch)
     assert count == int(len(expected) * dataset.windows.index.transformed.transform.rate + 1e-9)
-    seen = Counter()
+    seen: Counter[tuple[str, int]] = Counter()
     numbers = itertools.count()
     for batch in dataset.batches(3, drop_last=False):
         for inputs, labels in zip(
@@ -219,11 +220,11 @@ def test_traces_find_the_windows_of_transformed_documents(lake, kind):
     dataset = TokenDataset(lake, **{"shuffle": MIXED, **KINDS[kind], "transform": FIM})
     for _ in range(2):
         rows_of(dataset.batches(1))
-    expected = defaultdict(set)
+    expected: dict[str, set[tuple[int, int, int, int]]] = defaultdict(set)
     for epoch in range(2):
         for sample in range(dataset.epochs.of(epoch).num_samples):
             for span in dataset.locate(sample, epoch=epoch):
-                expected[span.id].add((epoch, sample, span.start, span.count))
+                expected[span.id or ""].add((epoch, sample, span.start, span.count))
     for seen in find_exposures(dataset, [*expected]):
         places = {(e.epoch, e.sample, e.span.start, e.span.count) for e in seen.exposures}
         assert places == expected[seen.id]
@@ -246,7 +247,7 @@ def test_views_and_struck_rows_have_transformed_documents(tmp_path):
         )
         assert rows_of(resumed.batches(1)) == rows_of(dataset.batches(1))[4:]
         dataset.set_epoch(0)
-        texts = Counter()
+        texts: Counter[int] = Counter()
         for sample, batch in enumerate(dataset.batches(1)):
             inputs, ids = batch["input_ids"][0].tolist(), batch["document_ids"][0].tolist()
             spans = [span for span in dataset.locate(sample) if span.start < 11]

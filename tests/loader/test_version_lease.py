@@ -10,8 +10,9 @@ import pytest
 from torch.utils.data import DataLoader
 
 from etl.delta.table import Table
+from etl.errors import LoaderError
 from etl.lake import leases
-from etl.loader import TokenDataset, version_lease
+from etl.loader import TokenDataset, TokenMixture, version_lease
 from etl.maintenance.vacuum import vacuum
 from tests.helpers.token_tables import MIXED, SMALL, make_lake
 from tests.helpers.vacuums import announce
@@ -94,6 +95,23 @@ def test_a_vacuum_keeps_the_files_of_a_version_that_is_read(old_lake, monkeypatc
     del dataset, batches
     gc.collect()
     assert [file.file for file in vacuum(old_lake, retain=hour).files] == ["000.parquet"]
+
+
+def test_a_state_of_a_version_that_a_vacuum_has_deleted_names_it(old_lake, monkeypatch):
+    monkeypatch.setattr(
+        "etl.maintenance.unneeded_files.is_data_file", lambda path: path == "000.parquet"
+    )
+    dataset = TokenDataset(old_lake, seq_len=7, version=1)
+    state = dataset.state_dict(consumed=3)
+    mixture = TokenMixture({"web": dataset}, weights={"web": 1})
+    mixed = mixture.state_dict(consumed=3)
+    assert TokenDataset.from_state(old_lake, state).version == 1
+    vacuum(old_lake, retain=timedelta(hours=1), delete=True)
+    message = "lake/tokens: data files of version 1 were deleted by a vacuum"
+    with pytest.raises(LoaderError, match=message):
+        TokenDataset.from_state(old_lake, state)
+    with pytest.raises(LoaderError, match=message):
+        TokenMixture.from_state({"web": old_lake}, mixed)
 
 
 def test_only_the_first_rank_holds_a_lease(old_lake, monkeypatch):

@@ -192,10 +192,10 @@ class TableIndex:
 
         ``lengths`` are the tokens of the rows that are read, as they are stored.
         """
-        added = self.prefix_lengths(group, lengths)
+        read: np.ndarray = lengths + self.prefix_lengths(group, lengths)
         if self.transformed is not None:
-            added = added + self.transformed.added_to(group, lengths)
-        return lengths + added
+            read += self.transformed.added_to(group, lengths)
+        return read
 
     def digest(self) -> str:
         """Return a hash of what identifies the rows that are read: the files, and which rows of them.
