@@ -45,8 +45,8 @@ def tune(
     """Count what other thresholds would keep.
 
     Uses the stored signals and reads no text. The counts are those that a run with these settings would
-    give; a ~ marks an estimate. With --similarity, stored signatures of a sample are compared with those of
-    all documents, and pairs next to each limit are shown.
+    give; a ~ marks an estimate. With --similarity, the signatures of a sample are compared with the
+    signatures of all documents, and pairs next to each limit are shown.
     """
     if similarity is not None:
         from etl.audit.tune.similarity_limits import tune_similarity

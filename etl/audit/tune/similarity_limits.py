@@ -105,8 +105,8 @@ def tune_similarity(lake: str, limits: Sequence[float]) -> SimilarityTuning:
     """Estimate how many documents `dedup_minhash` would remove with each of some ``min_similarity``.
 
     A limit far below that of the recipe needs more bands to find its pairs: what the stored bands do not
-    find is not counted. Raises TableError if the lake has no signatures, RecipeError for a limit that is no
-    similarity.
+    find is not counted. Raises TableError if the lake has no signatures, RecipeError for a limit that is
+    not above 0 and up to 1.
 
     >>> tune_similarity("lake", [1.5])
     Traceback (most recent call last):
