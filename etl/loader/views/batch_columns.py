@@ -83,6 +83,17 @@ def _concatenate(groups: RowGroups) -> pa.Table:
     return pa.concat_tables(parts) if parts else pa.table({})
 
 
+def _documents_of(
+    rows: TableRows, transformed: TransformedDocuments | None, group: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the documents of a row group: their numbers, and their ends as they are read."""
+    documents, ends = rows.documents_of(group)
+    if transformed is not None:
+        lengths = np.diff(ends, prepend=0)
+        ends = np.cumsum(lengths + transformed.added_to(group, lengths))
+    return documents, ends
+
+
 class SampleDocuments:
     """The documents of the samples of an epoch, found without reading the table."""
 
@@ -94,22 +105,14 @@ class SampleDocuments:
         transformed: TransformedDocuments | None,
     ) -> None:
         self._rows = rows
-        self._transformed = transformed
         self._plan = plan
         self._epoch = epoch
         self._stream: EpochStream = plan.stream(epoch)
-        self._group = lru_cache(_CACHED_GROUPS)(self._documents_of)
+        # Not of a method: this object would refer to itself, and keep files open.
+        self._group = lru_cache(_CACHED_GROUPS)(partial(_documents_of, rows, transformed))
         if isinstance(plan, UnitPlan):
             self._unit = lru_cache(2 * plan.lanes)(partial(_pack_unit, plan, self._group))
         self._block = lru_cache(2 * plan.lanes)(partial(plan.block, epoch))
-
-    def _documents_of(self, group: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the documents of a row group: their numbers, and their ends as they are read."""
-        documents, ends = self._rows.documents_of(group)
-        if self._transformed is not None:
-            lengths = np.diff(ends, prepend=0)
-            ends = np.cumsum(lengths + self._transformed.added_to(group, lengths))
-        return documents, ends
 
     def of(self, sample: int, *, has_prefixes: bool = True) -> np.ndarray:
         """Return the numbers of the documents of a sample, in its order, (n,) int64.
