@@ -9,10 +9,10 @@ Each command of ``etl`` has a function here, except those that operate a cluster
 >>> print(fill(" ".join(functions), 72))
 apply commit_losses compare_lakes diff diff_lakes doctor duplicates
 export_documents export_megatron graph history lake_page list_recipes
-list_stages make_certificates make_trial optimize plan propose_recipe
-read read_table release releases remove_release repair replay report run
-sample shuffle status submit sweep trace tune tune_similarity vacuum
-verify warm_kernels write
+list_stages make_certificates make_trial optimize plan plan_change
+propose_recipe read read_table release releases remove_release repair
+replay report run sample shuffle status submit sweep trace tune
+tune_similarity vacuum verify warm_kernels write
 """
 
 from importlib import import_module
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from etl.errors import TokenlakeError
     from etl.exports.documents import export_documents
     from etl.exports.megatron import export_megatron
+    from etl.job.change_plan import plan_change
     from etl.job.doctor import doctor
     from etl.job.plan_report import PlanReport, plan
     from etl.job.run import run
@@ -101,6 +102,7 @@ _ORIGINS = {
     "make_trial": "etl.job.trial.make_trial",
     "optimize": "etl.maintenance.optimize.optimize",
     "plan": "etl.job.plan_report.plan",
+    "plan_change": "etl.job.change_plan.plan_change",
     "propose_recipe": "etl.recipe.propose.propose_recipe",
     "read": "etl.dataframe.read",
     "read_table": "etl.dataframe.read_table",
@@ -158,6 +160,7 @@ __all__ = [
     "make_trial",
     "optimize",
     "plan",
+    "plan_change",
     "propose_recipe",
     "read",
     "read_table",

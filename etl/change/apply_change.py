@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from etl import schemas
 from etl.change.changed_units import (
@@ -42,6 +42,8 @@ from etl.lake.table_specs import DOCUMENTS
 from etl.plural import many
 from etl.recipe.recipe import Recipe
 
+Result = TypeVar("Result")
+
 _MAX_ATTEMPTS: Final = 20  # each failure means that another run's commit succeeded
 _PAUSE_SECONDS: Final = 1.0
 _THREADS: Final = 2  # chosen here: a unit's rows and texts are in memory for each
@@ -64,6 +66,21 @@ class LakeChange:
     text_files: Mapping[str, Sequence[Mapping[str, Any]]]
     inputs: Mapping[str, InputUnit]
     is_wide: bool
+
+    @property
+    def leave(self) -> int:
+        """The number of documents that are kept, and will be rejected."""
+        return sum(each.leave for each in self.units.values())
+
+    @property
+    def come(self) -> int:
+        """The number of documents that are rejected, and will be kept."""
+        return sum(each.come for each in self.units.values())
+
+    @property
+    def num_texts(self) -> int:
+        """The number of other documents that only their texts or records can tell."""
+        return sum(len(each.by_text) + len(each.by_input) for each in self.units.values())
 
     @property
     def num_rows(self) -> int:
@@ -166,22 +183,23 @@ class Changer:
     job: Job
     advise: Callable[[LakeChange], str]
 
-    def apply(self) -> None:
-        """Replace what changes in ``documents``, and let the other tables follow.
+    def apply(self) -> LakeChange | None:
+        """Replace what changes in ``documents``, let the other tables follow, and return the change.
 
         Raises MismatchError with the reasons if the change cannot be applied exactly.
         """
-        self._repeat(self._replace)
+        change = self._repeat(self._replace)
         self.follow()
+        return change
 
     def follow(self) -> None:
         """Let the tables follow the last change of the recipe, as far as they do not yet."""
         self._repeat(self._follow)
 
-    def _replace(self) -> None:
+    def _replace(self) -> LakeChange | None:
         change = find_lake_change(self.recipe)
         if change is None:
-            return
+            return None
         documents = change.ledgers["documents"]
         self._refuse_foreign_changes(change.ledgers)
         if change.refusals:
@@ -218,6 +236,7 @@ class Changer:
             lake_epoch=1 + max(ledger.lake_epoch for ledger in change.ledgers.values()),
             overwrite=wide,
         )
+        return change
 
     def _describe(self, entries: Sequence[LedgerEntry], generation: int) -> schemas.Lineage:
         count = sum(len(entry.data_files) for entry in entries)
@@ -236,8 +255,8 @@ class Changer:
             if (changes := ledger.foreign_changes()) is not None:
                 raise changes.error(ledger.url)
 
-    def _repeat(self, attempt: Callable[[], None]) -> None:
-        """Make attempts until none conflicts with a commit of another job."""
+    def _repeat(self, attempt: Callable[[], Result]) -> Result:
+        """Make attempts until none conflicts with a commit of another job, and return its result."""
         for _ in range(_MAX_ATTEMPTS):
             try:
                 return attempt()

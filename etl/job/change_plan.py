@@ -6,24 +6,26 @@ comes from the formula of ``etl.job.cost_estimate``, and so does the uncertainty
 deduplication, the cost of comparing all kept documents again is added, and of starting workers for it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from etl.change.apply_change import LakeChange, find_lake_change
+from etl.html.card import Card, Shown
 from etl.job.cost_estimate import MEGABYTES_PER_SECOND, STARTUP_SECONDS, estimate_cost
 from etl.job.plan import Drops, make_plan
 from etl.lake.stage_costs import READ, TOKENIZE
 from etl.plural import many
-from etl.recipe.recipe import Recipe
+from etl.recipe.overrides import SettingsLike
+from etl.recipe.recipe import Recipe, RecipeLike
 from etl.stages.dedup_base import find_cutting_stage
 
 _SECONDS_PER_ROW: Final = 4e-5
 """Of a document in all tables, whether it changes or not: ``benchmarks/RESULTS.md``, Changes of a recipe."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ChangePlan:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ChangePlan(Shown):
     """What a change of the recipe does to a lake, or why it cannot be applied, and what it costs.
 
     Costs do not include the start of the program. With ``refusals``, the cost of the change means nothing.
@@ -42,6 +44,14 @@ class ChangePlan:
     retokenizes: bool  # whether all of these are tokenized again
     core_seconds: float
     rebuild_core_seconds: float
+
+    def _cards(self) -> list[Card]:
+        """Return the plan as a card."""
+        facts: dict[str, object] = {}
+        for line in self.lines():
+            label, _, fact = line.partition(" ")
+            facts[label] = f"{facts[label]}; {fact.strip()}" if label in facts else fact.strip()
+        return [Card(title=f"Change of {self.lake}", facts=facts)]
 
     def lines(self) -> Iterator[str]:
         """Yield the plan as lines with labels."""
@@ -84,13 +94,16 @@ class ChangePlan:
         return f"pass --apply-change ({shown}), or {way}"
 
 
-def plan_change(recipe: Recipe) -> ChangePlan | None:
-    """Return what a recipe changes in its lake; None if it made the lake, or the lake has no documents.
+def plan_change(
+    recipe: RecipeLike, *, settings: SettingsLike = (), env: Collection[str] = ()
+) -> ChangePlan | None:
+    """Return what ``run`` with ``apply_change`` would change in the lake of another recipe, and the cost.
 
-    Reads the columns of ``documents`` that verdicts depend on, and lists the source. Raises TableError if a
-    file is damaged, SourceError if the source cannot be listed.
+    ``recipe``, ``settings`` and ``env`` are as in ``etl.plan``. Returns None if the recipe made the lake, or
+    the lake has no documents. Reads the columns of ``documents`` that verdicts depend on, and lists the
+    source. Raises TableError if a file is damaged, SourceError if the source cannot be listed.
     """
-    change = find_lake_change(recipe)
+    change = find_lake_change(Recipe.of(recipe, settings=settings, env=env))
     return None if change is None else price_change(change)
 
 
@@ -98,22 +111,22 @@ def price_change(change: LakeChange) -> ChangePlan:
     """Return the plan of a change; lists the source, and raises SourceError if that is not possible."""
     plan, units = make_plan(change.recipe, Drops(rebuild=True)), change.units.values()
     rebuild = estimate_cost(plan)
-    come, stored_texts = sum(each.come for each in units), sum(len(each.by_text) for each in units)
-    records = come + sum(len(each.by_input) for each in units)
+    stored_texts = sum(len(each.by_text) for each in units)
+    records = change.come + sum(len(each.by_input) for each in units)
     expansion = rebuild.text_bytes / max(plan.num_bytes, 1)
     reading = change.num_bytes * expansion / MEGABYTES_PER_SECOND[READ] / 1e6
     share = (stored_texts + records) / max(change.num_rows, 1)
     arrivals, stages = change.num_arrivals, change.recipe.dedup_stages
     retokenizes = arrivals > 0 and find_cutting_stage(stages) is not None
-    compared = change.num_kept + come - sum(each.leave for each in units)
+    compared = change.num_kept + change.come - change.leave
     kept_bytes = rebuild.text_bytes * compared / max(change.num_rows, 1)
     parts = [stage.kind for stage in stages] + ([TOKENIZE] if retokenizes else [])
     deciding = STARTUP_SECONDS + sum(kept_bytes / MEGABYTES_PER_SECOND[p] / 1e6 for p in parts)
     return ChangePlan(
         lake=str(change.recipe.lake),
         refusals=tuple(change.refusals),
-        leave=sum(each.leave for each in units),
-        come=come,
+        leave=change.leave,
+        come=change.come,
         others=sum(each.others for each in units),
         stored_texts=stored_texts,
         records=records,

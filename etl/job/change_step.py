@@ -7,6 +7,7 @@ from etl.job.plan import other_recipe_error
 from etl.job.run_identity import RunIdentity
 from etl.lake.jobs import Job, hold_job
 from etl.lake.recipe_ledgers import is_followed, is_other_recipe, open_all_ledgers
+from etl.plural import many
 from etl.recipe.recipe import Step
 
 if TYPE_CHECKING:
@@ -40,10 +41,12 @@ def follow_change(run: RunIdentity, listener: Listener, *, apply: bool) -> None:
     listener.status("change     bringing the tables to the new recipe")
     with hold_job(run.job) as job:
         changer = _changer(run, job)
-        if is_other:
-            changer.apply()
-        else:
+        if not is_other:
             changer.follow()
+        elif (change := changer.apply()) is not None:
+            counts = f"{many(change.leave, 'document')} left, {change.come:,} came"
+            again = f"; {change.num_texts:,} more were judged again" if change.num_texts else ""
+            listener.status(f"changed    {counts}{again}")
 
 
 def follow_decisions(run: "RunContext") -> None:

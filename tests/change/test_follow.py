@@ -22,9 +22,11 @@ from etl.job.run import run
 from etl.lake.recipe_ledgers import open_all_ledgers
 from etl.lake.table_digest import table_digest
 from etl.lake.unit_files import unit_files
+from etl.plural import many
 from etl.recipe.recipe import Recipe
 from tests.helpers.corpus import prose, write_jsonl
 from tests.helpers.lake_rows import rows
+from tests.helpers.listeners import Recorder
 from tests.helpers.paths import NewPlace
 from tests.helpers.recipe_changes import (
     STAGES,
@@ -143,7 +145,10 @@ def test_decisions_follow_a_change(
     assert plan is not None
     assert (plan.refusals, plan.arrivals) == ((), 2)
     assert any("in 2 arrivals compared again" in line for line in plan.lines())
-    run(changed, cluster=client, apply_change=True)
+    told = Recorder()
+    run(changed, cluster=client, apply_change=True, listener=told)
+    counts = f"{many(plan.leave, 'document')} left, {plan.come:,} came"
+    assert [line for line in told.lines if line.startswith(f"changed    {counts}")]
     assert plan.compared >= len(rows(changed.lake, "texts")) > 0
     assert plan_change(changed) is None
     assert [*verify(str(changed.lake))] == []
