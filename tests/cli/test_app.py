@@ -244,7 +244,7 @@ def test_an_interrupted_run_says_how_to_continue(recipe_file: Path, number: sign
         (("vacuum", "lake", "--retain", "7"), "'7' is not a valid duration"),
         (("replay", "lake"), "give either --state FILE or --seq-len N"),
         (("replay", "a=x", "b=y", "--seq-len", "8"), "a mixture needs --state FILE"),
-        (("tune", "lake"), "give --set KEY=VALUE or --sweep KEY=A,B,C"),
+        (("tune", "lake"), "give --set KEY=VALUE, --sweep KEY=A,B,C or --similarity A,B,C"),
         (("run", "demo", "--limit", "5", "--share", "1%"), "give --limit or --share, not both"),
         (("submit", "demo", "--cluster", "k8s:c", "--limit", "5", "--share", "1%"), "not both"),
         (("run", "demo", "--share", "some"), "'some' is not a share, such as 1%"),
