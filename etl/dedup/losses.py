@@ -49,9 +49,7 @@ _DECISIONS: Final = pa.schema(
 )
 _LANGUAGES: Final = pa.schema([schemas.documents([]).field(n) for n in (*schemas.ADDRESS, "lang")])
 _ROWS_PER_TASK = 1 << 19
-_ROWS_PER_FILE = (
-    1 << 13
-)  # that take as long to count as it takes to open the files of a unit of work
+_ROWS_PER_FILE = 1 << 13  # it takes as long to open the files of a unit of work as to count these
 _RESULT = pd.DataFrame({"result": pd.Series(dtype=object)})
 
 

@@ -27,9 +27,7 @@ class DocumentSpan:
 
     start: int  # offset of the first token in the window: 0 to seq_len
     count: int
-    document_start: (
-        int  # of the first token, in the document after its prefix, as it was transformed
-    )
+    document_start: int  # of the first token, in the transformed document after its prefix
     id: str | None
     source: str
     row: int

@@ -99,7 +99,7 @@ def _described(texts: Table, duplicates: Table, row: dict[str, Any]) -> CutDocum
 
 
 def text_of(texts: Table, source: str, row: int) -> dict[str, Any]:
-    """Return ``id`` and ``text`` of a document; raises TableError if there is no such row."""
+    """Return ``id`` and ``text`` of a document. Raises TableError if the table does not have it."""
     found = next(find_rows(texts, {"source": source, "row": row}, ["id", "text"]), None)
     if found is None:
         hint = "`etl verify` names the files that are damaged"

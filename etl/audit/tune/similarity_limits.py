@@ -135,7 +135,7 @@ def tune_similarity(lake: str, limits: Sequence[float]) -> SimilarityTuning:
 
 def _minhash_stage(documents: Table) -> DedupMinhash:
     record = find_record(documents)
-    stages = () if record is None else Recipe.recorded(record.canonical, where="lake").stages
+    stages = () if record is None else Recipe.recorded(record.canonical, where=documents.url).stages
     stage = next((stage for stage in stages if isinstance(stage, DedupMinhash)), None)
     if stage is None:
         hint = "add `dedup_minhash` to its recipe"

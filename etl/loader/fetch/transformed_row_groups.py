@@ -44,18 +44,16 @@ class TransformedRowGroups(RowGroups):
         """
         lengths = np.diff(self._stored.document_starts(number))
         lengths = lengths[lengths > 0]
-        stops = np.cumsum(lengths)  # of the documents, as they are stored
-        ends = np.cumsum(
-            lengths + self._transformed.added_to(number, lengths)
-        )  # and as they are read
+        # Where documents end as they are stored, and as they are read.
+        stops = np.cumsum(lengths)
+        ends = np.cumsum(lengths + self._transformed.added_to(number, lengths))
         starts = np.append(0, ends[:-1])
         chosen = np.flatnonzero(self._transformed.is_transformed(number))
         columns = (stops - lengths)[chosen], stops[chosen], self._transformed.seeds(number)[chosen]
         changes = [*zip(*(column.tolist() for column in columns), strict=True)]
         nth = int(np.searchsorted(ends, skip, side="right"))
-        first = token = int(
-            stops[nth] - lengths[nth]
-        )  # of the nth document, and the next one to read
+        # The first token of the nth document, and the next one to read.
+        first = token = int(stops[nth] - lengths[nth])
         parts: list[np.ndarray] = []  # of the tokens from the first one on
         for piece in self._stored.pieces(number, skip=first):
             parts.append(piece.tokens[max(token - piece.start, 0) :])
