@@ -11,7 +11,7 @@ from etl.delta.table import Table
 from etl.errors import LoaderError
 from etl.lake import releases
 from etl.lake.table_specs import SPECS
-from etl.loader import Shard, TokenDataset
+from etl.loader import Shard, Shuffle, TokenDataset
 from etl.parquet.data_file import DataFileWriter
 from etl.schemas import DUPLICATES, TOKENS
 from tests.helpers.paths import at, opened
@@ -45,8 +45,9 @@ def test_errors_state_the_mistake(place, lake):
     other = Table.create(str(place / "duplicates"), DUPLICATES, SPECS["duplicates"].layout)
     with pytest.raises(LoaderError, match="column tokens is missing"):
         TokenDataset(other.url, seq_len=10)
-    dataset = TokenDataset(lake, seq_len=10)
-    for seed, shuffle, message in ((1, True, "seed=0, here 1"), (0, False, "lanes=256, here 0")):
+    lanes = Shuffle(lanes=256)  # the defaults depend on the store
+    dataset = TokenDataset(lake, seq_len=10, shuffle=lanes)
+    for seed, shuffle, message in ((1, lanes, "seed=0, here 1"), (0, False, "lanes=256, here 0")):
         with pytest.raises(LoaderError, match=message):
             TokenDataset(lake, seq_len=10, seed=seed, shuffle=shuffle).load_state_dict(
                 dataset.state_dict()

@@ -1,5 +1,6 @@
 """Small files are compacted without changes to rows, plans, audits and pinned versions."""
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
@@ -148,6 +149,8 @@ def test_old_files_of_duplicates_are_not_needed(recipe: Recipe) -> None:
     (before,) = trace(recipe.lake, id="doc-00005")
     assert before.duplicate is not None
     optimize(recipe.lake)
+    if recipe.lake.startswith("s3:"):
+        time.sleep(1.1)  # its timestamps have a resolution of one second
     vacuum(recipe.lake, retain=timedelta(0), delete=True)
     (again,) = trace(recipe.lake, id="doc-00005")
     assert again.duplicate is not None
