@@ -74,7 +74,7 @@ def limits_of(filters: Sequence[StoredFilter]) -> list[Limit]:
             value=value,
         )
         for judge in filters
-        for label, rule in zip(judge.labels, judge.stage.rules().values(), strict=True)
+        for label, rule in zip(judge.labels, judge.rules.values(), strict=True)
         for signal, comparison, value in _comparisons(rule)
         if judge.columns.get(signal, "text") != "text"
     ]

@@ -119,7 +119,7 @@ class Judge:
             for column in held.values():
                 is_known &= values[column][1]
             return rule_verdict(given, judge), is_known
-        is_plain = isinstance(judge.stage, Filter) and not judge.stage.rules()
+        is_plain = isinstance(judge.stage, Filter) and not judge.rules
         if is_plain and type(judge.stage).reasons is Stage.reasons:
             return pl.repeat(None, frame.height, dtype=pl.String, eager=True), always
         identity = self.new.verdicts[judge.position]
@@ -160,7 +160,7 @@ class Judge:
 
 
 def _has_rules(judge: StoredFilter) -> bool:
-    return bool(judge.stage.rules()) and not judge.is_opaque
+    return bool(judge.rules) and not judge.is_opaque
 
 
 def _decides_by_columns(judge: StoredFilter) -> bool:

@@ -97,7 +97,7 @@ class _Outcomes:
             (judge.position, label): self._rule_holds(judge, rule)
             for judge in filters
             if not judge.is_opaque
-            for label, rule in zip(judge.labels, judge.stage.rules().values(), strict=True)
+            for label, rule in zip(judge.labels, judge.rules.values(), strict=True)
             if judge.reads
         }
         rules = {None, *(rule for _, rule in self._holds)}

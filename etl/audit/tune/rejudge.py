@@ -7,6 +7,7 @@ reached it, because no earlier stage rejected them. For all others it is unknown
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final
 
 import polars as pl
@@ -15,6 +16,7 @@ from etl import schemas
 from etl.errors import TableError
 from etl.plural import many
 from etl.stages import Filter, Stage, Transform
+from etl.stages.base import Rules
 from etl.stages.document_columns import split_at_transforms
 from etl.stages.signals import SIGNALS
 
@@ -37,22 +39,27 @@ class StoredFilter:
     columns: dict[str, str]  # signal -> its column, for all signals at this position
     seen_from: int  # it saw the documents that were not rejected before this position
 
-    @property
+    @cached_property
+    def rules(self) -> Rules:
+        """The rules of the stage."""
+        return self.stage.rules()
+
+    @cached_property
     def is_opaque(self) -> bool:
         """Whether its verdict cannot be computed from stored columns."""
-        if not self.stage.rules():
+        if not self.rules:
             return type(self.stage).reasons is not Stage.reasons
         return "text" in self.reads
 
-    @property
+    @cached_property
     def reads(self) -> set[str]:
         """The signals that its rules read."""
-        return {n for rule in self.stage.rules().values() for n in rule.meta.root_names()}
+        return {n for rule in self.rules.values() for n in rule.meta.root_names()}
 
-    @property
+    @cached_property
     def labels(self) -> list[str]:
         """The reasons for rejection that its rules give."""
-        return [f"{self.stage.kind}.{name}" for name in self.stage.rules()]
+        return [f"{self.stage.kind}.{name}" for name in self.rules]
 
     @property
     def name(self) -> str:
@@ -188,13 +195,12 @@ def rule_verdict(frame: pl.DataFrame, judge: StoredFilter) -> pl.Series:
 
     Null for rows that no rule rejects, and for stages without rules over columns.
     """
-    rules = judge.stage.rules()
-    if judge.is_opaque or not rules:
+    if judge.is_opaque or not judge.rules:
         return pl.repeat(None, frame.height, dtype=pl.String, eager=True).alias("verdict")
     signals = [pl.col(judge.columns[name]).alias(name) for name in sorted(judge.reads)]
     labels = [
         pl.when(rule).then(pl.lit(label))
-        for label, rule in zip(judge.labels, rules.values(), strict=True)
+        for label, rule in zip(judge.labels, judge.rules.values(), strict=True)
     ]
     # ``reason`` gives the frame its height where no rule reads a column.
     rows = frame.select("reason", *signals)
