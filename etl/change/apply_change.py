@@ -1,7 +1,7 @@
 """Change the recipe of a lake, so that its tables are what the new recipe would have made of the same input.
 
 1. ``documents`` is compared with the new recipe, without text: ``find_lake_change``. What cannot be changed
-   exactly is refused with its reason.
+   exactly is refused with its reason. The new data files of a unit are written while its rows are in memory.
 2. Records whose verdict or signals no column tells are read, and judged by the whole new recipe.
 3. The data files of ``documents`` that change are replaced in one commit.
 4. The other tables follow, each in another commit: ``etl.change.follow``. After a kill between them, the
@@ -10,18 +10,23 @@
 
 import random
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
 
+import pyarrow as pa
+
 from etl import schemas
 from etl.change.changed_units import (
+    JudgedUnit,
     RowReader,
     UnitChange,
     files_by_unit,
-    find_change,
+    judge_unit,
     new_rows,
     write_rows,
 )
@@ -39,6 +44,7 @@ from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.lineage_record import Change
 from etl.lake.recipe_ledgers import is_followed, is_other_recipe, open_all_ledgers
 from etl.lake.table_specs import DOCUMENTS
+from etl.parquet.data_file import DataFile
 from etl.plural import many
 from etl.recipe.recipe import Recipe
 
@@ -109,11 +115,14 @@ class LakeChange:
         return sum(self.inputs[unit].split.bytes for unit in read if unit in self.inputs)
 
 
-def find_lake_change(recipe: Recipe) -> LakeChange | None:
+def find_lake_change(
+    recipe: Recipe, on_unit: Callable[[str, JudgedUnit], None] | None = None
+) -> LakeChange | None:
     """Return what a recipe changes in its lake; None if the lake has no documents, or this recipe made them.
 
-    Reads the columns of ``documents`` that verdicts depend on, and lists the source. Raises TableError if a
-    file is damaged, SourceError if the source cannot be listed.
+    Calls ``on_unit`` with the key and the documents of each unit that changes, in threads. Reads the columns
+    of ``documents`` that verdicts depend on, or all for ``on_unit``, and lists the source. Raises TableError
+    if a file is damaged, SourceError if the source cannot be listed.
     """
     ledgers = open_all_ledgers(recipe)
     documents = ledgers.get("documents")
@@ -133,6 +142,7 @@ def find_lake_change(recipe: Recipe) -> LakeChange | None:
         RecipeColumns.of(recipe.stages, recipe.canonical()["stages"]),
     )
     table, texts = documents.table, ledgers["texts"]
+    is_wide = not table.schema.equals(DOCUMENTS.schema(recipe))
     files = files_by_unit(table)
     text_files = {} if texts.table is None else files_by_unit(texts.table)
 
@@ -141,7 +151,11 @@ def find_lake_change(recipe: Recipe) -> LakeChange | None:
         # change, some kept documents have none.
         has_texts = is_followed([documents, texts]) and texts.is_done(texts.key(unit))
         has_texts &= not judge.old.transforms
-        return find_change(judge, table, files[unit], has_texts=has_texts)
+        columns = judge.reads if on_unit is None else None
+        judged = judge_unit(judge, table, files[unit], columns, has_texts=has_texts)
+        if on_unit is not None and (is_wide or not judged.change.is_empty):
+            on_unit(unit, judged)
+        return judged.change
 
     with ThreadPoolExecutor(_THREADS) as pool:
         changes = dict(zip(files, pool.map(change_of, files), strict=True))
@@ -162,7 +176,7 @@ def find_lake_change(recipe: Recipe) -> LakeChange | None:
         files=files,
         text_files=text_files,
         inputs=inputs,
-        is_wide=not table.schema.equals(DOCUMENTS.schema(recipe)),
+        is_wide=is_wide,
     )
 
 
@@ -197,7 +211,17 @@ class Changer:
         self._repeat(self._follow)
 
     def _replace(self) -> LakeChange | None:
-        change = find_lake_change(self.recipe)
+        schema, url = DOCUMENTS.schema(self.recipe), self.recipe.table_url("documents")
+        written: dict[str, list[DataFile]] = {}
+
+        def write(unit: str, judged: JudgedUnit, read: pa.Table) -> None:
+            written[unit] = write_rows(url, self.recipe, unit, new_rows(judged, schema, read))
+
+        def write_known(unit: str, judged: JudgedUnit) -> None:
+            if not judged.change.is_open:
+                write(unit, judged, schema.empty_table())
+
+        change = find_lake_change(self.recipe, write_known)
         if change is None:
             return None
         documents = change.ledgers["documents"]
@@ -209,7 +233,6 @@ class Changer:
                 hint=self.advise(change),
             )
         assert documents.table is not None
-        assert change.judge is not None
         units = _touched(change)
         reader = RowReader(
             recipe=self.recipe,
@@ -219,16 +242,19 @@ class Changer:
             inputs=change.inputs,
         )
 
-        def write(unit: str) -> list[Any]:
+        def write_rest(unit: str) -> None:
             files, which = change.files[unit], change.units.get(unit, _NOTHING)
             assert change.judge is not None
-            rows = new_rows(change.judge, reader, unit, files, which)
-            return write_rows(documents.url, self.recipe, unit, rows)
+            assert documents.table is not None
+            judged = judge_unit(change.judge, documents.table, files, has_texts=True)
+            read = reader.judged(unit, files, by_text=which.by_text, by_input=which.by_input)
+            write(unit, judged, read)
 
         with ThreadPoolExecutor(_THREADS) as pool:
-            added = [file for files in pool.map(write, sorted(units)) for file in files]
+            deque(pool.map(write_rest, sorted(units - written.keys())), maxlen=0)
+        added = [file for unit in sorted(written) for file in written[unit]]
         removed = {file["path"] for unit in units for file in change.files[unit]}
-        wide = (DOCUMENTS.schema(self.recipe), DOCUMENTS.layout) if change.is_wide else None
+        wide = (schema, DOCUMENTS.layout) if change.is_wide else None
         documents.replace(
             () if change.is_wide else removed,
             added,
@@ -272,7 +298,7 @@ class Changer:
 _NOTHING: Final = UnitChange(leave=0, come=0, others=0, by_text=frozenset(), by_input=frozenset())
 
 
-def _touched(change: LakeChange) -> Collection[str]:
+def _touched(change: LakeChange) -> AbstractSet[str]:
     """Return the units to write again: those that change, and all that share a data file with one of them."""
     if change.is_wide:
         return change.files.keys()

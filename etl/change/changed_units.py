@@ -42,7 +42,12 @@ class UnitChange:
     @property
     def is_empty(self) -> bool:
         """Whether no document changes."""
-        return not (self.leave or self.come or self.others or self.by_text or self.by_input)
+        return not (self.leave or self.come or self.others or self.is_open)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether documents must be judged again."""
+        return bool(self.by_text or self.by_input)
 
 
 def files_by_unit(table: Table) -> dict[str, list[dict[str, Any]]]:
@@ -64,15 +69,37 @@ def read_rows(table: Table, files: UnitFiles, columns: Sequence[str] | None = No
     return joined.take(pc.sort_indices(joined["row"]))
 
 
-def find_change(judge: Judge, table: Table, files: UnitFiles, *, has_texts: bool) -> UnitChange:
-    """Return what the recipe changes in a unit.
+@dataclass(frozen=True, kw_only=True)
+class JudgedUnit:
+    """The stored documents of a unit, and what another recipe makes of them: ``Judge.judge``."""
 
-    ``has_texts`` says whether the stored texts are as in the input.
+    stored: pa.Table
+    judged: pl.DataFrame
+    change: UnitChange
 
-    Raises TableError if the old recipe does not give the stored reasons.
+
+def judge_unit(
+    judge: Judge,
+    table: Table,
+    files: UnitFiles,
+    columns: Sequence[str] | None = None,
+    *,
+    has_texts: bool,
+) -> JudgedUnit:
+    """Judge the documents of a unit by the new recipe.
+
+    ``columns`` are read, at least ``judge.reads``; None: all, which ``new_rows`` needs. ``has_texts`` says
+    whether the stored texts are as in the input. Raises TableError if the old recipe does not give the stored
+    reasons.
     """
-    frame = pl.DataFrame(read_rows(table, files, judge.reads))
+    stored = read_rows(table, files, columns)
+    frame = pl.DataFrame(stored)
     judged = judge.judge(frame)
+    change = _change(frame, judged, has_texts=has_texts)
+    return JudgedUnit(stored=stored, judged=judged, change=change)
+
+
+def _change(frame: pl.DataFrame, judged: pl.DataFrame, *, has_texts: bool) -> UnitChange:
     now, then, is_known = frame["reason"], judged["then"], judged["is_known"]
     leave = is_known & now.is_null() & then.is_not_null()
     come = is_known & now.is_not_null() & then.is_null()
@@ -133,23 +160,20 @@ class RowReader:
             yield stored.select(schemas.RAW.names).cast(schemas.RAW)
 
 
-def new_rows(
-    judge: Judge, reader: RowReader, unit: str, files: UnitFiles, change: UnitChange
-) -> pa.Table:
-    """Return all documents of a unit as the new recipe judges them, in the order of ``row``."""
-    schema = DOCUMENTS.schema(reader.recipe)
-    stored = read_rows(reader.documents, files)
-    frame = pl.DataFrame(stored)
-    judged = judge.judge(frame)
+def new_rows(unit: JudgedUnit, schema: pa.Schema, read: pa.Table) -> pa.Table:
+    """Return all documents of a unit as the new recipe judges them, in the order of ``row``.
+
+    ``schema`` is the new one of ``documents``. ``read`` are the documents that were judged again.
+    """
+    frame, judged = pl.DataFrame(unit.stored), unit.judged
     verdict = pl.when(pl.col("reason").is_null()).then(pl.lit("kept")).otherwise(pl.lit("rejected"))
     fixed = frame.select(name for name in schema.names if name not in judged.columns)
     known = fixed.with_columns(judged["then"].alias("reason"), *judged.drop("then", "is_known"))
     known = known.filter(judged["is_known"]).with_columns(verdict=verdict)
-    read = reader.judged(unit, files, by_text=change.by_text, by_input=change.by_input)
     rows = pa.concat_tables(
         [known.select(schema.names).to_arrow().cast(schema), read.select(schema.names).cast(schema)]
     )
-    assert rows.num_rows == stored.num_rows, "rows were lost or doubled"
+    assert rows.num_rows == unit.stored.num_rows, "rows were lost or doubled"
     return rows.take(pc.sort_indices(rows["row"]))
 
 
