@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from etl.schemas.tables import TableName
 
-FORMAT_VERSION: Literal[9] = 9
+FORMAT_VERSION: Literal[10] = 10
 """The version of the tables and records of a lake. A release reads and writes one version."""
 
 
@@ -131,7 +131,7 @@ _STEPS: Final[tuple[TableName, ...]] = ("documents", "texts", "duplicates", "tok
 class Lineage(_Record):
     """The record of one commit, which ``Table.history`` yields as JSON under ``tokenlake``."""
 
-    format: Literal[9] = FORMAT_VERSION
+    format: Literal[10] = FORMAT_VERSION
     run_id: str
     recipe: str  # its name
     fingerprint: str  # sha256 of everything that determines the rows of the table

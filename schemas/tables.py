@@ -20,13 +20,15 @@ RELEASED_TABLES: Final[tuple[TableName, ...]] = (
 )
 """The tables whose versions a release names: all but ``keys``, which only runs read."""
 
-PHYSICAL: Final[Mapping[str, tuple[str, ...]]] = {
+NOT_DIGESTED: Final[Mapping[str, tuple[str, ...]]] = {
+    "texts": ("text",),
     "duplicates": ("unit",),
     "keys": ("unit",),
-    "tokens": ("token_end",),
-    "tokens_shuffled": ("token_end",),
+    "tokens": ("tokens", "token_end"),
+    "tokens_shuffled": ("tokens", "token_end"),
 }
-"""The columns that depend on how rows are distributed over files, not on the rows: no digest has them."""
+"""The columns that no digest of rows has: the hash of texts and tokens stands for them, and the others depend
+on how rows are distributed over files."""
 
 ADDRESS = ("source", "row")
 """The columns that identify a row: the URI of the input file and the number of the record in it."""
@@ -70,10 +72,12 @@ TOKENS = pa.schema(
         ),
         pa.field("num_tokens", pa.int32(), nullable=False),
         pa.field("token_end", pa.int64(), nullable=False),
+        pa.field("tokens_hash", pa.int64(), nullable=False),
     ]
 )
 """Table ``tokens``: ``token_end`` is the running total of ``num_tokens`` inside one data file. Its maximum
-in the statistics of the log is the number of tokens in the file."""
+in the statistics of the log is the number of tokens in the file. ``tokens_hash`` is XXH3-64 of the bytes of
+``tokens``."""
 
 LOSSES = pa.schema(
     [
@@ -146,6 +150,9 @@ def list_of(values: pa.DataType) -> pa.DataType:
 TEXT_BYTES = pa.field("text_bytes", pa.int32())
 """The column of ``texts`` with the size of the text in UTF-8, to count bytes without reading texts; null in
 rejected rows."""
+
+TEXT_HASH = pa.field("text_hash", pa.int64())
+"""The column of ``texts`` with XXH3-64 of the text in UTF-8; null if there is no text."""
 
 CONTENT_HASH = pa.field("content_hash", pa.binary())
 """The column of ``documents`` and ``texts`` for comparing equal texts; always there."""
@@ -290,8 +297,9 @@ def texts(dedup_columns: Iterable[pa.Field] = (CONTENT_HASH,)) -> pa.Schema:
     """Return the schema of table ``texts``, whose columns no filter computes.
 
     >>> texts().names
-    ['id', 'source', 'row', 'text', 'text_bytes', 'url', 'content_hash', 'verdict']
+    ['id', 'source', 'row', 'text', 'text_bytes', 'url', 'content_hash', 'text_hash', 'verdict']
     """
+    left_out = ("lang", "lang_score", "metadata", "reason", "verdict")
     columns = judged([], dedup_columns)
-    left_out = ("lang", "lang_score", "metadata", "reason")
-    return pa.schema([field for field in columns if field.name not in left_out])
+    fields = [field for field in columns if field.name not in left_out]
+    return pa.schema([*fields, TEXT_HASH, columns.field("verdict")])

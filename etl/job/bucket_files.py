@@ -18,12 +18,12 @@ from etl import storage
 from etl.errors import StorageError, TokenlakeError, error_line
 from etl.lake.random_keys import random_keys
 from etl.lake.shuffled_table import buckets_of
-from etl.parquet.row_digests import add_digests, digest_rows
+from etl.parquet.row_digests import add_digests, digest_rows, hash_column
 from etl.schemas import TOKENS
 from etl.storage import checked_json
 
-COLUMNS: Final = tuple(name for name in TOKENS.names if name != "token_end")
-"""The columns of ``tokens`` that a shuffle reads; the other depends on the file."""
+COLUMNS: Final = tuple(name for name in TOKENS.names if name not in ("token_end", "tokens_hash"))
+"""The columns of ``tokens`` that a shuffle reads; the others are determined when a file is written."""
 
 _KEY = pa.field("key", pa.uint64(), nullable=False)
 _SCHEMA = pa.schema([*(TOKENS.field(name) for name in COLUMNS), _KEY])
@@ -65,7 +65,8 @@ class BucketWriter:
         self._pending.append(rows)
         self._pending_bytes += rows["tokens"].nbytes
         self.rows += rows.num_rows
-        self.digest = add_digests([self.digest, digest_rows(rows)])
+        hashed = rows.append_column(TOKENS.field("tokens_hash"), hash_column(rows["tokens"]))
+        self.digest = add_digests([self.digest, digest_rows(hashed, without=("tokens",))])
         if self._pending_bytes >= self._run_bytes:
             self.finish_run()
 

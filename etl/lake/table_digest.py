@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from etl import schemas
 from etl.delta.deletion_vectors import read_struck
@@ -21,9 +22,15 @@ from etl.parquet.data_file_reader import Positions, open_data_file
 from etl.parquet.row_digests import add_digests, digest_rows, digests_by, from_hex, to_hex
 
 
-def physical_columns(url: str) -> Collection[str]:
+def not_digested(url: str) -> Collection[str]:
     """Return the columns of the table at a URL that its digest leaves out."""
-    return schemas.PHYSICAL.get(url.rpartition("/")[2], ())
+    return schemas.NOT_DIGESTED.get(url.rpartition("/")[2], ())
+
+
+def _digested(table: Table) -> pa.Schema:
+    """Return the columns of data files that a digest has: neither texts nor tokens need be read."""
+    left_out = {*not_digested(table.url), *table.partition_columns}
+    return pa.schema([field for field in table.schema if field.name not in left_out])
 
 
 def table_digest(table: Table) -> int:
@@ -43,18 +50,18 @@ def file_digest(table: Table, file: Mapping[str, Any]) -> int:
     if file["digest"] is not None:
         struck = _digest_at(table, file, read_struck(table.url, file))
         return add_digests([from_hex(file["digest"]), -struck])
-    without, values = physical_columns(table.url), partition_values(file)
-    groups = read_live_row_groups(table.url, file)
-    return add_digests(digest_rows(rows, without=without, values=values) for rows in groups)
+    values = partition_values(file)
+    groups = read_live_row_groups(table.url, file, _digested(table))
+    return add_digests(digest_rows(rows, values=values) for rows in groups)
 
 
 def _digest_at(table: Table, file: Mapping[str, Any], positions: Positions) -> int:
     """Return the digest of rows of a data file, struck or not, given by position."""
     others = np.setdiff1d(np.arange(file["physical_rows"]), positions, assume_unique=True)
-    without, values, digest = physical_columns(table.url), partition_values(file), 0
-    with open_data_file(table.url, file, struck=others) as opened:
+    columns, values, digest = _digested(table), partition_values(file), 0
+    with open_data_file(table.url, file, columns, struck=others) as opened:
         for group in opened.groups_at(positions):
-            digest += digest_rows(opened.row_group(group), without=without, values=values)
+            digest += digest_rows(opened.row_group(group), values=values)
     return digest
 
 
@@ -63,9 +70,9 @@ def digests_by_source(table: Table, file: Mapping[str, Any]) -> Iterator[tuple[s
 
     A source may occur more than once. Raises as ``file_digest`` does.
     """
-    without, values = physical_columns(table.url), partition_values(file)
-    for rows in read_live_row_groups(table.url, file):
-        parts = digests_by(rows, "source", without=without, values=values)
+    values = partition_values(file)
+    for rows in read_live_row_groups(table.url, file, _digested(table)):
+        parts = digests_by(rows, "source", values=values)
         for source, (count, digest) in parts.items():
             yield source, count, digest
 

@@ -14,7 +14,7 @@ from etl.errors import StorageError
 from etl.parquet.layout import Layout, bulk_bytes, row_group_cuts
 from etl.parquet.page_marks import MarkedOutput
 from etl.parquet.parquet_file import parquet_writer, read_footer
-from etl.parquet.row_digests import add_digests, digest_rows, to_hex
+from etl.parquet.row_digests import add_digests, digest_rows, hash_column, to_hex
 from etl.parquet.statistics_collector import StatisticsCollector
 
 DIGEST_TAG: Final = "tokenlake.digest"
@@ -31,8 +31,8 @@ class DataFile:
     """A finished data file: path relative to the table, bytes, rows, and Delta statistics (JSON).
 
     A deletion vector, given as in the list of a table's data files, may strike some of these rows. ``digest``
-    is that of all its rows (``etl.parquet.row_digests``), without physical columns, if known. ``units`` says
-    which units of work have rows in the file, if there are several (``etl.lake.unit_files``).
+    is that of all its rows (``etl.parquet.row_digests``) without the columns that no digest has, if known.
+    ``units`` says which units of work have rows in the file, if there are several (``etl.lake.unit_files``).
     """
 
     path: str
@@ -88,6 +88,11 @@ class DataFileWriter:
             counts, total = self._layout.running
             if total not in table.column_names:
                 table = table.append_column(total, table[counts])
+        bulk, name = self._layout.bulk, self._layout.bulk_hash
+        if bulk is not None and name is not None and name not in table.column_names:
+            table = table.append_column(
+                name, hash_column(table[bulk].cast(self._schema.field(bulk).type))
+            )
         table = table.select(self._schema.names).cast(self._schema)
         self._pending.append(table)
         self._pending_bytes += bulk_bytes(table, self._layout.bulk)
@@ -178,7 +183,7 @@ class _OpenFile:
                 self._pages.end_row_group(table, str(self._layout.bulk))
             self._started = storage.start_writing(self._file, self._started)
         self.statistics.update(table)
-        self.digest += digest_rows(table, without=self._layout.physical, values=self._partition)
+        self.digest += digest_rows(table, without=self._layout.not_digested, values=self._partition)
         self.bulk_bytes += bulk_bytes(table, self._layout.bulk)
 
     def _with_total(self, table: pa.Table, counts: str, total: str) -> pa.Table:

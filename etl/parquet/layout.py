@@ -17,8 +17,11 @@ class Layout:
     dictionary: tuple[str, ...] = ()
     ascending: tuple[str, ...] = ()  # ascending integers, stored as differences
     bulk: str | None = None  # the column that determines the size of row groups
+    bulk_hash: str | None = (
+        None  # the column that the writer fills with the hash of the bulk column
+    )
     running: tuple[str, str] | None = None  # (counts, their running total inside one file)
-    physical: Collection[str] = ()  # columns that are not part of a digest of the rows
+    not_digested: Collection[str] = ()  # columns that are not part of a digest of the rows
     row_group_bytes: int = 16 << 20  # of the bulk column, before compression
     row_group_rows: int = 1 << 17  # at most
     file_bytes: int = 512 << 20  # of the bulk column, before compression

@@ -67,6 +67,19 @@ def digest_rows(
     return add_digests(digest for hashes in batches for digest in _sums(hashes, [0]))
 
 
+def hash_column(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the lower half of the hash of each value, as int64; null for null.
+
+    >>> hash_column(pa.chunked_array([["a", None, "a"]])).to_pylist()
+    [-1817709641818812897, None, -1817709641818812897]
+    """
+    halves = [
+        pa.array(_hash_values(chunk)[:, 0].view(np.int64), mask=~_is_valid(chunk))
+        for chunk in values.chunks
+    ]
+    return pa.chunked_array(halves, pa.int64())
+
+
 def digests_by(
     rows: pa.Table,
     column: str,

@@ -222,7 +222,8 @@ class Encoder:
 def tokenize(documents: pa.Table, encoder: Encoder, start: int = 0) -> pa.Table:
     """Return the rows of table ``tokens`` for documents with ``id``, ``source``, ``row`` and ``text``.
 
-    ``token_end`` is the cumulative sum of ``num_tokens`` plus ``start``.
+    ``token_end`` is the cumulative sum of ``num_tokens`` plus ``start``. The writer of data files adds
+    ``tokens_hash``.
     """
     return tokenize_and_count(documents, encoder, start)[0]
 
@@ -235,7 +236,8 @@ def tokenize_and_count(
     counts = pc.list_value_length(tokens)
     ends = start + np.cumsum(np.asarray(counts), dtype=np.int64)
     columns = [documents[name] for name in ("id", "source", "row")]
-    rows = pa.table([*columns, tokens, counts, pa.array(ends)], names=TOKENS.names).cast(TOKENS)
+    schema = pa.schema([field for field in TOKENS if field.name != "tokens_hash"])
+    rows = pa.table([*columns, tokens, counts, pa.array(ends)], names=schema.names).cast(schema)
     return rows, spelled
 
 

@@ -18,7 +18,7 @@ _KINDS: tuple[Kind, ...] = (
     *("rebuild", "repair", "optimize", "vacuum", "vacuum", "shuffle", "release"),
 )
 _MOMENTS = (
-    "find_files raw",
+    "list_pattern raw",
     "write_bytes leases",
     "remove leases",
     "create documents",

@@ -20,7 +20,7 @@ from tests.chaos.seeds import MANY
 from tests.chaos.small_site import SmallSite
 from tests.chaos.texts import Rows, Text, rows
 
-_LISTING = Stop("driver", 0, "find_files raw")
+_LISTING = Stop("driver", 0, "list_pattern raw")
 _PLANNED = Stop("driver", 0, "write_bytes leases")
 _READ = Stop("driver", 0, "create_if_absent documents")
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from etl.parquet.data_file import DataFileWriter
 from etl.parquet.layout import Layout
-from etl.parquet.row_digests import add_digests, digest_rows, digests_by, from_hex
+from etl.parquet.row_digests import add_digests, digest_rows, digests_by, from_hex, hash_column
 
 NUMBERS = pa.list_(pa.field("element", pa.int32(), nullable=False))
 NULLABLE = pa.list_(pa.int32())
@@ -271,7 +271,7 @@ def test_the_digests_of_data_files_leave_out_what_depends_on_the_files(tmp_path:
         statistics=("row",),
         bulk="tokens",
         running=("count", "end"),
-        physical=("end",),
+        not_digested=("end",),
         row_group_bytes=40,
         file_bytes=200,
     )
@@ -292,3 +292,13 @@ def test_the_digests_of_data_files_leave_out_what_depends_on_the_files(tmp_path:
         digests.add(add_digests(from_hex(str(file.digest)) for file in files))
     assert digests == {digest_rows(rows, values={"kind": "x"})}
     assert digests != {digest_rows(rows, values={"kind": "y"})}
+
+
+@given(values=st.lists(st.text(max_size=5) | st.none(), max_size=30), cut=st.integers(0, 30))
+def test_a_hash_stands_for_each_value(values: list[str | None], cut: int) -> None:
+    chunks = [pa.array(part, pa.string()) for part in (values[:cut], values[cut:])]
+    hashes = hash_column(pa.chunked_array(chunks)).to_pylist()
+    naive = (None if v is None else naive_hash(v.encode())[:8] for v in values)
+    assert hashes == [
+        None if v is None else int.from_bytes(v, "little", signed=True) for v in naive
+    ]

@@ -22,9 +22,9 @@ from etl.delta.table import Table
 from etl.errors import TokenlakeError, error_line
 from etl.html.card import Card, Shown
 from etl.html.grid import make_grid
-from etl.lake.table_digest import partition_values, physical_columns
+from etl.lake.table_digest import not_digested, partition_values
 from etl.parquet.parquet_file import FileMetaData, ParquetFile, RowGroupMetaData, open_parquet
-from etl.parquet.row_digests import add_digests, digest_rows, to_hex
+from etl.parquet.row_digests import add_digests, digest_rows, hash_column, to_hex
 from etl.parquet.statistics_collector import prefix_bounds
 from etl.visible_text import one_line
 
@@ -192,13 +192,14 @@ class _DataFile:
 
     def _pages(self, file: ParquetFile, vocab_size: int | None) -> Iterator[str]:
         digest = 0
-        without, values = physical_columns(self.url), partition_values(self.entry)
+        without, values = not_digested(self.url), partition_values(self.entry)
         for group in range(file.num_row_groups):
             ranges = _Ranges(file.metadata.row_group(group))
             for batch in file.iter_batches(4096, row_groups=[group], use_threads=False):
                 ranges.update(batch)
                 rows = pa.Table.from_batches([batch])
                 digest += digest_rows(rows, without=without, values=values)
+                yield from _hash_problems(rows)
                 if "tokens" in batch.schema.names:
                     yield from _token_problems(batch, vocab_size)
             yield from ranges.problems(f"row group {group}")
@@ -235,6 +236,13 @@ class _Ranges:
                     f"{name} is {first!r} to {last!r}, but the footer records {low!r} to {high!r}"
                 )
                 yield f"{where}: {what}"
+
+
+def _hash_problems(rows: pa.Table) -> Iterator[str]:
+    for column in ("text", "tokens"):
+        name = f"{column}_hash"
+        if {column, name} <= {*rows.column_names} and hash_column(rows[column]) != rows[name]:
+            yield f"{name} is not the hash of {column}"
 
 
 def _token_problems(batch: pa.RecordBatch, vocab_size: int | None) -> Iterator[str]:
