@@ -62,7 +62,7 @@ RAW = pa.schema(
 
 ``media_type`` is what the container says of the text, such as ``text/html``; no table stores it."""
 
-TOKENS = pa.schema(
+TOKENIZED = pa.schema(
     [
         pa.field("id", pa.string()),
         pa.field("source", pa.string(), nullable=False),
@@ -72,12 +72,14 @@ TOKENS = pa.schema(
         ),
         pa.field("num_tokens", pa.int32(), nullable=False),
         pa.field("token_end", pa.int64(), nullable=False),
-        pa.field("tokens_hash", pa.int64(), nullable=False),
     ]
 )
+"""What ``tokenize`` makes of documents: the columns of ``tokens`` but the hash."""
+
+TOKENS = TOKENIZED.append(pa.field("tokens_hash", pa.int64(), nullable=False))
 """Table ``tokens``: ``token_end`` is the running total of ``num_tokens`` inside one data file. Its maximum
 in the statistics of the log is the number of tokens in the file. ``tokens_hash`` is XXH3-64 of the bytes of
-``tokens``."""
+``tokens``, which the writer of data files adds."""
 
 LOSSES = pa.schema(
     [

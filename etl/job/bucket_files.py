@@ -19,10 +19,10 @@ from etl.errors import StorageError, TokenlakeError, error_line
 from etl.lake.random_keys import random_keys
 from etl.lake.shuffled_table import buckets_of
 from etl.parquet.row_digests import add_digests, digest_rows, hash_column
-from etl.schemas import TOKENS
+from etl.schemas import TOKENIZED, TOKENS
 from etl.storage import checked_json
 
-COLUMNS: Final = tuple(name for name in TOKENS.names if name not in ("token_end", "tokens_hash"))
+COLUMNS: Final = tuple(name for name in TOKENIZED.names if name != "token_end")
 """The columns of ``tokens`` that a shuffle reads; the others are determined when a file is written."""
 
 _KEY = pa.field("key", pa.uint64(), nullable=False)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from etl.errors import TokenizerError
-from etl.schemas import TOKENS, TokenizerRecord
+from etl.schemas import TOKENIZED, TokenizerRecord
 from etl.stages.base import Phase, Stage
 from etl.stages.tokenizer_file import hash_tokenizer, read_tokenizer, sha256_of
 
@@ -220,10 +220,9 @@ class Encoder:
 
 
 def tokenize(documents: pa.Table, encoder: Encoder, start: int = 0) -> pa.Table:
-    """Return the rows of table ``tokens`` for documents with ``id``, ``source``, ``row`` and ``text``.
+    """Return rows of ``TOKENIZED`` for documents with ``id``, ``source``, ``row`` and ``text``.
 
-    ``token_end`` is the cumulative sum of ``num_tokens`` plus ``start``. The writer of data files adds
-    ``tokens_hash``.
+    ``token_end`` is the cumulative sum of ``num_tokens`` plus ``start``.
     """
     return tokenize_and_count(documents, encoder, start)[0]
 
@@ -236,9 +235,8 @@ def tokenize_and_count(
     counts = pc.list_value_length(tokens)
     ends = start + np.cumsum(np.asarray(counts), dtype=np.int64)
     columns = [documents[name] for name in ("id", "source", "row")]
-    schema = pa.schema([field for field in TOKENS if field.name != "tokens_hash"])
-    rows = pa.table([*columns, tokens, counts, pa.array(ends)], names=schema.names).cast(schema)
-    return rows, spelled
+    rows = pa.table([*columns, tokens, counts, pa.array(ends)], names=TOKENIZED.names)
+    return rows.cast(TOKENIZED), spelled
 
 
 def _common_names(added: "Collection[AddedToken]", names: Sequence[str]) -> list[str]:

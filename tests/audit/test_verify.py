@@ -19,6 +19,7 @@ from etl.job.run import run
 from etl.lake.ledger import key_of
 from etl.lake.table_specs import DUPLICATES, KEYS, TOKENS
 from etl.parquet.data_file import DataFile, DataFileWriter
+from etl.parquet.row_digests import hash_column
 from etl.recipe.recipe import Recipe
 from tests.helpers.corpus import records, write_jsonl, write_parquet
 from tests.helpers.damage import commit_damage, file_of, live, open_table, read, rewrite
@@ -143,7 +144,26 @@ def test_wrong_columns_are_found(lake: Recipe) -> None:
 def _change(rows: pa.Table, name: str, values: list[Any]) -> pa.Table:
     index = rows.schema.get_field_index(name)
     field = rows.schema.field(index)
-    return rows.set_column(index, field, pa.array(values, field.type))
+    changed = rows.set_column(index, field, pa.array(values, field.type))
+    hashes = f"{name}_hash"
+    if hashes in rows.column_names:
+        index = rows.schema.get_field_index(hashes)
+        changed = changed.set_column(index, rows.schema.field(index), hash_column(changed[name]))
+    return changed
+
+
+@pytest.mark.parametrize(("name", "column"), [("texts", "text"), ("tokens", "tokens")])
+def test_a_value_that_does_not_have_its_hash_is_found(lake: Recipe, name: str, column: str) -> None:
+    def turned(rows: pa.Table) -> pa.Table:
+        index = rows.schema.get_field_index(f"{column}_hash")
+        hashes = pa.concat_arrays([*rows[index][1:].chunks, *rows[index][:1].chunks])
+        return rows.set_column(index, rows.schema.field(index), hashes)
+
+    path = rewrite(lake, name, turned)
+    assert verify(str(lake.lake), quick=True) == []
+    assert Problem(name, path, f"{column}_hash is not the hash of {column}") in verify(
+        str(lake.lake)
+    )
 
 
 def test_a_wrong_running_total_is_found(lake: Recipe) -> None:

@@ -66,8 +66,8 @@ _PURE |= {"join", "local_path", "normalize", "refuse_credentials"}
 class Stop:
     """The operation before which a driver pauses: its thread, and its number among those of one label.
 
-    A label is the name of the function and that of the table or folder, for example "list_pattern raw"; without
-    a label, all operations of the thread are counted.
+    A label is the name of the function and that of the table or folder, for example "list_pattern raw";
+    without a label, all operations of the thread are counted.
     """
 
     role: Role

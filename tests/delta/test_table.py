@@ -64,6 +64,7 @@ def test_fragments_hold_the_same_rows_in_any_layout(
     layout = Layout(
         statistics=TOKENS.statistics,
         bulk="tokens",
+        bulk_hash=TOKENS.bulk_hash,
         running=TOKENS.running,
         row_group_bytes=group_bytes,
         file_bytes=file_bytes,

@@ -14,7 +14,7 @@ from etl.lake.commit_info import to_commit_info
 from etl.lake.table_specs import SPECS
 from etl.parquet.data_file import DataFileWriter
 from etl.recipe.recipe import Recipe
-from etl.schemas import TOKENS, Lineage, TokenizerRecord
+from etl.schemas import TOKENIZED, TOKENS, Lineage, TokenizerRecord
 from tests.helpers.cli import etl
 from tests.helpers.megatron_files import read_megatron
 from tests.helpers.paths import at
@@ -66,7 +66,7 @@ def write_lake(folder: Path, vocab_size: int, ids: list[int]) -> str:
     table = Table.create(str(folder / "lake" / "tokens"), TOKENS, SPECS["tokens"].layout)
     writer = DataFileWriter(table.url, TOKENS, SPECS["tokens"].layout, name="a" * 32)
     row = {"source": "s", "row": 0, "tokens": ids, "num_tokens": len(ids), "token_end": len(ids)}
-    writer.append(pa.Table.from_pylist([row], TOKENS))
+    writer.append(pa.Table.from_pylist([row], TOKENIZED))
     recipe = Recipe(name="r", source={"path": "a.jsonl"}, stages=["dedup_exact"])
     ends = {"bos_id": None, "eos_id": None, "append_eos": False, "prepend_bos": False}
     tokenizer = TokenizerRecord(name="t", sha256="0", vocab_size=vocab_size, **ends)

@@ -28,7 +28,7 @@ def rows_of(source: str, lengths: Sequence[int]) -> pa.Table:
         "tokens": [np.full(n, row, np.int32) for row, n in enumerate(lengths)],
         "num_tokens": lengths,
     }
-    return pa.table(columns, schema=pa.schema(list(schemas.TOKENS)[:-1]))
+    return pa.table(columns, schema=pa.schema(list(schemas.TOKENIZED)[:-1]))
 
 
 def add_tokens(lake: str, documents: Documents) -> Ledger:

@@ -16,7 +16,7 @@ from etl.delta.table import Table
 from etl.lake.table_specs import SPECS
 from etl.loader import Shuffle, TokenDataset, TokenMixture
 from etl.parquet.data_file import DataFile
-from etl.schemas import TOKENS
+from etl.schemas import TOKENIZED, TOKENS
 
 Shape = Sequence[Sequence[Sequence[int]]]
 """Files -> row groups -> documents, each by its number of tokens."""
@@ -120,7 +120,7 @@ def _write(
     ends = dict(zip(docs, accumulate(len(d.tokens) for d in docs), strict=True))
     tokens_of = options.pop("tokens_of")
     options = {"compression": "lz4", **options}
-    with path.open("wb") as file, pq.ParquetWriter(file, TOKENS, **options) as writer:
+    with path.open("wb") as file, pq.ParquetWriter(file, TOKENIZED, **options) as writer:
         for number, lengths in enumerate(groups):
             rows = [
                 {
@@ -135,7 +135,7 @@ def _write(
                 if d.row_group == number
             ]
             if rows or not lengths:
-                writer.write_table(pa.Table.from_pylist(rows, TOKENS))
+                writer.write_table(pa.Table.from_pylist(rows, TOKENIZED))
     statistics: dict[str, object] = {"numRecords": len(docs)}
     if docs:
         statistics["maxValues"] = {"token_end": ends[docs[-1]]}

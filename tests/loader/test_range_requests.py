@@ -29,7 +29,7 @@ from etl.loader.fetch.request_parts import RequestParts
 from etl.loader.fetch.table_index import TableIndex
 from etl.loader.order.epoch import EpochPlan
 from etl.parquet.data_file import DataFileWriter
-from etl.schemas import TOKENS
+from etl.schemas import TOKENIZED, TOKENS
 from tests.helpers.paths import at, copy
 from tests.helpers.s3_proxy import FAULTS, always, faulty, seeded
 from tests.helpers.struck_tables import strike
@@ -63,7 +63,7 @@ def write_marked_lake(folder: Path, lengths: list[int]) -> str:
         first += length
         columns = {"id": str(row), "source": "s3://in/a.jsonl", "row": row, "num_tokens": length}
         rows = [{**columns, "tokens": tokens, "token_end": 0}]
-        writer.append(pa.Table.from_pylist(rows, schema=TOKENS))
+        writer.append(pa.Table.from_pylist(rows, schema=TOKENIZED))
     table.commit(writer.close(), transactions={})
     return str(folder)
 
