@@ -125,6 +125,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("store") == "s3":
         select_tests_of_lakes(config, items)
     select_part("SUITE_PART", config, items)
+    os.environ.pop("SUITE_PART", None)  # not for the pytest that a test starts
 
 
 def select_tests_of_lakes(config: pytest.Config, items: list[pytest.Item]) -> None:
