@@ -57,6 +57,15 @@ def find_rows(
             yield FoundRow(entry, number, {**values, **partition})
 
 
+def text_of(texts: Table, source: str, row: int) -> dict[str, Any]:
+    """Return ``id`` and ``text`` of a document. Raises TableError if the table does not have it."""
+    found = next(find_rows(texts, {"source": source, "row": row}, ["id", "text"]), None)
+    if found is None:
+        hint = "`etl verify` names the files that are damaged"
+        raise TableError("a document is missing", where=f"{source} row {row}", hint=hint)
+    return found.values
+
+
 def is_struck(table: Table, wanted: Wanted) -> bool:
     """Return whether a data file has a row with these values that is struck."""
     files = table.data_files()

@@ -84,9 +84,14 @@ class LakeChange:
         return sum(each.come for each in self.units.values())
 
     @property
-    def num_texts(self) -> int:
-        """The number of other documents that only their texts or records can tell."""
-        return sum(len(each.by_text) + len(each.by_input) for each in self.units.values())
+    def by_text(self) -> int:
+        """The number of other documents that only their stored texts can tell."""
+        return sum(len(each.by_text) for each in self.units.values())
+
+    @property
+    def by_input(self) -> int:
+        """The number of other documents that only their records in the input can tell."""
+        return sum(len(each.by_input) for each in self.units.values())
 
     @property
     def num_rows(self) -> int:

@@ -111,11 +111,10 @@ def price_change(change: LakeChange) -> ChangePlan:
     """Return the plan of a change; lists the source, and raises SourceError if that is not possible."""
     plan, units = make_plan(change.recipe, Drops(rebuild=True)), change.units.values()
     rebuild = estimate_cost(plan)
-    stored_texts = sum(len(each.by_text) for each in units)
-    records = change.come + sum(len(each.by_input) for each in units)
+    records = change.come + change.by_input
     expansion = rebuild.text_bytes / max(plan.num_bytes, 1)
     reading = change.num_bytes * expansion / MEGABYTES_PER_SECOND[READ] / 1e6
-    share = (stored_texts + records) / max(change.num_rows, 1)
+    share = (change.by_text + records) / max(change.num_rows, 1)
     arrivals, stages = change.num_arrivals, change.recipe.dedup_stages
     retokenizes = arrivals > 0 and find_cutting_stage(stages) is not None
     compared = change.num_kept + change.come - change.leave
@@ -128,7 +127,7 @@ def price_change(change: LakeChange) -> ChangePlan:
         leave=change.leave,
         come=change.come,
         others=sum(each.others for each in units),
-        stored_texts=stored_texts,
+        stored_texts=change.by_text,
         records=records,
         input_bytes=change.num_bytes,
         compared=compared if arrivals else 0,

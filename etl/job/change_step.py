@@ -45,7 +45,8 @@ def follow_change(run: RunIdentity, listener: Listener, *, apply: bool) -> None:
             changer.follow()
         elif (change := changer.apply()) is not None:
             counts = f"{many(change.leave, 'document')} left, {change.come:,} came"
-            again = f"; {change.num_texts:,} more were judged again" if change.num_texts else ""
+            read = change.by_text + change.by_input
+            again = f"; {read:,} more were judged again" if read else ""
             listener.status(f"changed    {counts}{again}")
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from json import dumps
 from typing import Final
 
-from etl.audit.row_lookup import find_rows
+from etl.audit.row_lookup import text_of
 from etl.dedup.losses import Example, Losses
 from etl.delta.table import Table
 from etl.errors import CollapseError, LostDocument, LostGroup
@@ -54,8 +54,7 @@ def _with_texts(texts: Table, example: Example) -> LostDocument:
 
 
 def _beginning(texts: Table, source: str, row: int) -> str:
-    found = next(find_rows(texts, {"source": source, "row": row}, ["text"]))
-    return str(found.values["text"])[:_TEXT_CHARS]
+    return str(text_of(texts, source, row)["text"])[:_TEXT_CHARS]
 
 
 def _lines(group: LostGroup) -> list[str]:

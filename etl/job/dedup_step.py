@@ -123,8 +123,10 @@ def _check_losses(
 ) -> None:
     """Raise CollapseError if nearly all of a file, a folder or a language would go."""
     guard = run.recipe.guard
+    if not written or guard.max_share == 1:
+        return
     new = SpilledList(file for file in compared.files if not file.decided)
-    if sum(file.rows for file in new) < guard.min_documents or not written or guard.max_share == 1:
+    if sum(file.rows for file in new) < guard.min_documents:
         return
     name = run.ledgers["duplicates"].key("losses")
     collapsed = find_collapsed(run.job.client, new, reader, written, guard, name=name)

@@ -17,8 +17,9 @@ import polars as pl
 from etl import storage
 from etl.audit.duplicates import clusters
 from etl.audit.duplicates.clusters import Ints
-from etl.audit.duplicates.removed_passages import CutTotals, cut_totals, text_of
+from etl.audit.duplicates.removed_passages import CutTotals, cut_totals
 from etl.audit.duplicates.rows_by_source import RowsBySource
+from etl.audit.row_lookup import text_of
 from etl.delta.table import Table
 from etl.errors import TableError
 from etl.html.card import Card, Shown

@@ -10,10 +10,9 @@ import pyarrow.compute as pc
 
 from etl import schemas
 from etl.audit.duplicates.rows_by_source import RowsBySource, read_batches
-from etl.audit.row_lookup import find_rows
+from etl.audit.row_lookup import text_of
 from etl.audit.trace_records import Cut, cut_of, recorded_cutting_stage
 from etl.delta.table import Table
-from etl.errors import TableError
 
 _COLUMNS: Final = (
     *("kind", "source", "row", "cut", "cut_chars", "similarity"),
@@ -96,15 +95,6 @@ def _described(texts: Table, duplicates: Table, row: dict[str, Any]) -> CutDocum
     document = text_of(texts, row["source"], row["row"])
     cut = cut_of(row, document["text"], duplicates)
     return CutDocument(source=row["source"], row=row["row"], id=document["id"], cut=cut)
-
-
-def text_of(texts: Table, source: str, row: int) -> dict[str, Any]:
-    """Return ``id`` and ``text`` of a document. Raises TableError if the table does not have it."""
-    found = next(find_rows(texts, {"source": source, "row": row}, ["id", "text"]), None)
-    if found is None:
-        hint = "`etl verify` names the files that are damaged"
-        raise TableError("a document is missing", where=f"{source} row {row}", hint=hint)
-    return found.values
 
 
 def _tokens_per_char(texts: Table, duplicates: Table, tokens: Table) -> float | None:

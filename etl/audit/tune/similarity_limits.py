@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from etl import storage
-from etl.audit.duplicates.removed_passages import text_of
+from etl.audit.row_lookup import text_of
 from etl.delta.live_rows import read_live_rows
 from etl.delta.logical_file import LogicalFile
 from etl.delta.table import Table
