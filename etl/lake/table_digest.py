@@ -23,7 +23,7 @@ from etl.parquet.row_digests import add_digests, digest_rows, digests_by, from_h
 
 def physical_columns(url: str) -> Collection[str]:
     """Return the columns of the table at a URL that its digest leaves out."""
-    return schemas.PHYSICAL.get(url.rpartition("/")[2], ())
+    return schemas.PHYSICAL.get(schemas.kind_of(url.rpartition("/")[2]), ())
 
 
 def table_digest(table: Table) -> int:

@@ -1,0 +1,34 @@
+"""The names of the tables of a lake, with those of named tokenizers, of which a lake may have any number."""
+
+from collections.abc import Iterable
+
+from etl import schemas, storage
+
+
+def table_names(lake: str) -> list[str]:
+    """Return the names of the tables that a lake may have, each after those that it is made from.
+
+    A folder ``tokens_NAME`` is the table of a tokenizer; the other names are the same in all lakes. Cost: one
+    listing of the lake's folder. Raises StorageError if it cannot be listed.
+    """
+    named = (name for name in storage.folder_names(lake) if schemas.is_tokens(name))
+    return in_order({*schemas.TABLES, *named})
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Return names of tables, each after those that it is made from.
+
+    >>> in_order(["tokens_shuffled", "tokens_qwen", "documents", "tokens"])
+    ['documents', 'tokens', 'tokens_qwen', 'tokens_shuffled']
+    """
+    kinds = schemas.TABLES
+    return sorted(names, key=lambda name: (kinds.index(schemas.kind_of(name)), name))
+
+
+def token_tables(names: Iterable[str]) -> list[str]:
+    """Return those of some tables that have the tokens of a tokenizer, the unnamed one's first.
+
+    >>> token_tables(["texts", "tokens_qwen", "tokens"])
+    ['tokens', 'tokens_qwen']
+    """
+    return in_order(name for name in names if schemas.is_tokens(name))

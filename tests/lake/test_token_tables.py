@@ -1,0 +1,213 @@
+"""A lake with the tables of several tokenizers: each is made, changed and removed without the others."""
+
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distributed import Client
+from upath import UPath
+
+from etl.audit.verify.verify import verify
+from etl.delta.table import Table
+from etl.errors import LoaderError, MismatchError, RecipeError
+from etl.job.plan import make_plan
+from etl.job.run import run
+from etl.lake import releases
+from etl.lake.table_digest import table_digest
+from etl.lake.table_names import table_names
+from etl.loader import TokenDataset
+from etl.recipe.recipe import Recipe
+from tests.helpers.corpus import records, write_corpus, write_jsonl
+from tests.helpers.recipe_changes import KilledError, killed_at
+
+SAMPLE = str(resources.files("etl.pipelines") / "sample/tokenizer.json")
+NAMED = {"tokenize": {"name": "sample", "tokenizer": SAMPLE}}
+DEDUP = (("gopher_quality", "dedup_exact"), ("gopher_quality",))
+
+
+class Site:
+    """A corpus, and recipes over it."""
+
+    def __init__(self, place: UPath, tokenizer: Path) -> None:
+        self.place = place
+        self.unnamed = {"tokenize": str(tokenizer)}
+        write_corpus(place / "corpus")
+
+    def recipe(self, stages: Sequence[Any], *tokenizers: Any, lake: str = "lake") -> Recipe:
+        source = {
+            "path": str(self.place / "corpus"),
+            "columns": {"text": "body", "id": "doc_id", "url": "link"},
+            "split_bytes": 16384,
+        }
+        return Recipe(
+            name="test",
+            source=source,
+            lake=str(self.place / lake),
+            stages=[*stages, *tokenizers],
+        )
+
+
+@pytest.fixture
+def site(place: UPath, tiny_tokenizer: Path) -> Site:
+    return Site(place, tiny_tokenizer)
+
+
+def state(recipe: Recipe, *names: str) -> dict[str, tuple[int, list[str]]]:
+    """Return the versions and data files of tables."""
+    tables = {name: Table.open(recipe.table_url(name)) for name in names}
+    return {
+        name: (table.version, sorted(table.data_files()["path"].to_pylist()))
+        for name, table in tables.items()
+    }
+
+
+def digests(recipe: Recipe) -> dict[str, int]:
+    """Return the digest of each table that the recipe fills."""
+    return {name: table_digest(Table.open(recipe.table_url(name))) for name in recipe.steps}
+
+
+@pytest.mark.parametrize("stages", DEDUP, ids=["dedup", "fused"])
+def test_two_tokenizers_make_the_tables_of_two_lakes(
+    client: Client, site: Site, stages: Sequence[Any]
+) -> None:
+    both = site.recipe(stages, site.unnamed, NAMED)
+    report = run(both, cluster=client)
+    assert both.steps[-2:] == ("tokens", "tokens_sample")
+    assert [*verify(str(both.lake))] == []
+    alone = [
+        site.recipe(stages, tokenizer, lake=lake)
+        for lake, tokenizer in (("one", site.unnamed), ("two", NAMED))
+    ]
+    for recipe in alone:
+        run(recipe, cluster=client)
+    assert digests(both) == digests(alone[0]) | digests(alone[1])
+    assert report.tokens == sum(report.tokens_by_table.values())
+    assert list(report.tokens_by_table) == ["tokens", "tokens_sample"]
+    assert not make_plan(both).has_work()
+
+
+@pytest.mark.parametrize("stages", DEDUP, ids=["dedup", "fused"])
+def test_a_tokenizer_that_is_added_touches_no_other_table(
+    client: Client, site: Site, stages: Sequence[Any]
+) -> None:
+    old = site.recipe(stages, site.unnamed)
+    run(old, cluster=client)
+    before = state(old, *old.steps)
+    both = site.recipe(stages, site.unnamed, NAMED)
+    plan = make_plan(both)
+    assert (plan.begin, len(plan.splits)) == (("tokens_sample",), 0)
+    report = run(both, cluster=client)
+    assert report.rows == 0
+    assert list(report.tokens_by_table) == ["tokens_sample"]
+    assert state(old, *old.steps) == before
+    fresh = site.recipe(stages, NAMED, lake="fresh")
+    run(fresh, cluster=client)
+    assert digests(both)["tokens_sample"] == digests(fresh)["tokens_sample"]
+    assert [*verify(str(both.lake))] == []
+
+
+def test_a_table_that_the_recipe_no_longer_names_stays_as_it_is(client: Client, site: Site) -> None:
+    both = site.recipe(DEDUP[0], site.unnamed, NAMED)
+    run(both, cluster=client)
+    write_jsonl(site.place / "corpus" / "d.jsonl", records(300, 330))
+    before = state(both, "tokens", "tokens_sample")
+    one = site.recipe(DEDUP[0], site.unnamed)
+    assert make_plan(one).unnamed == ("tokens_sample",)
+    run(one, cluster=client)
+    after = state(both, "tokens", "tokens_sample")
+    assert after["tokens"] != before["tokens"]
+    assert after["tokens_sample"] == before["tokens_sample"]
+    assert [*verify(str(one.lake))] == []
+    run(both, cluster=client)
+    fresh = site.recipe(DEDUP[0], NAMED, lake="fresh")
+    run(fresh, cluster=client)
+    rows = [
+        len(TokenDataset(recipe.table_url("tokens_sample"), seq_len=64)) for recipe in (both, fresh)
+    ]
+    assert rows[0] == rows[1]
+    assert [*verify(str(both.lake))] == []
+
+
+def test_another_tokenizer_under_a_name_rebuilds_only_its_table(client: Client, site: Site) -> None:
+    both = site.recipe(DEDUP[0], site.unnamed, NAMED)
+    run(both, cluster=client)
+    before = state(both, *both.steps)
+    framed = {"tokenize": {"name": "sample", "tokenizer": SAMPLE, "append_eos": False}}
+    other = site.recipe(DEDUP[0], site.unnamed, framed)
+    with pytest.raises(MismatchError, match="the table 'tokens_sample' was created") as caught:
+        run(other, cluster=client)
+    assert "another `name`" in str(caught.value)
+    run(other, cluster=client, rebuild=True)
+    after = state(both, *both.steps)
+    assert {name for name in after if after[name][1] != before[name][1]} == {"tokens_sample"}
+    assert [*verify(str(both.lake))] == []
+
+
+def test_a_run_killed_between_two_tokenizers_is_continued(
+    client: Client, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = site.recipe(DEDUP[0], site.unnamed, NAMED)
+    run(both, cluster=client)
+    total = sum(Table.open(both.table_url(name)).version for name in both.steps)
+    killed = site.recipe(DEDUP[0], site.unnamed, NAMED, lake="killed")
+    with killed_at(total, monkeypatch), pytest.raises(KilledError):
+        run(killed, cluster=client)
+    assert Table.open(killed.table_url("tokens_sample")).data_files().num_rows == 0
+    run(killed, cluster=client)
+    assert digests(killed) == digests(both)
+    assert [*verify(str(killed.lake))] == []
+
+
+def test_a_release_and_a_loader_name_a_table(client: Client, site: Site) -> None:
+    both = site.recipe(DEDUP[0], NAMED)
+    run(both, cluster=client)
+    first = releases.create_release(str(both.lake), "first")
+    assert {*first.versions} == {*both.steps}
+    both = site.recipe(DEDUP[0], site.unnamed, NAMED)
+    write_jsonl(site.place / "corpus" / "d.jsonl", records(300, 330))
+    run(both, cluster=client)
+    second = releases.create_release(str(both.lake), "second")
+    assert {*second.versions} == {*both.steps}
+    assert second.versions["tokens_sample"] > first.versions["tokens_sample"]
+    url = both.table_url("tokens_sample")
+    sizes = [TokenDataset(url, version, seq_len=64) for version in ("first", "second")]
+    assert len(sizes[0]) < len(sizes[1])
+    record = sizes[0].tokenizer()
+    assert record is not None
+    assert record.name == "sample"
+
+
+def test_a_lake_of_named_tokenizers_has_no_default(client: Client, site: Site) -> None:
+    recipe = site.recipe(DEDUP[1], NAMED)
+    run(recipe, cluster=client)
+    with pytest.raises(LoaderError, match="no token table found") as caught:
+        TokenDataset(str(recipe.lake), seq_len=64)
+    assert recipe.table_url("tokens_sample") in str(caught.value)
+    assert "tokens_sample" in table_names(str(recipe.lake))
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ([None, None], "2 tokenize stages fill the table 'tokens'; give each"),
+        (["a", "a"], "2 tokenize stages fill the table 'tokens_a'"),
+        (["Qwen"], "`tokens_Qwen`, which is not a valid name: use the letters a to z and digits"),
+        (["a_b"], "not a valid name"),
+        ([""], "not a valid name"),
+        (["shuffled"], "`tokens_shuffled`, which has the rows of `tokens` in random order"),
+    ],
+)
+def test_names_that_are_refused(names: list[str | None], message: str) -> None:
+    stages = [{"tokenize": {"name": name, "tokenizer": SAMPLE}} for name in names]
+    with pytest.raises(RecipeError, match="tokenize") as caught:
+        Recipe(source="a.jsonl", stages=stages)
+    assert message in str(caught.value)
+
+
+def test_settings_choose_a_tokenizer_by_name() -> None:
+    stages = [{"tokenize": "a.json"}, {"tokenize": {"name": "b", "tokenizer": "b.json"}}]
+    settings = ["tokenize.tokenizer=/x.json", "tokenize.b.tokenizer=/y.json"]
+    recipe = Recipe.of({"source": "a.jsonl", "stages": stages}, settings=settings)
+    assert [stage.tokenizer for stage in recipe.tokenizers.values()] == ["/x.json", "/y.json"]
