@@ -150,8 +150,8 @@ def lines(plan: "Plan") -> Iterator[str]:
     yield from _tables(plan)
     for stage in recipe.dedup_stages:
         yield from stage.plan_lines()
-    for stage in recipe.tokenizers.values():
-        yield from _tokenizer(stage)
+    for tokenizer in recipe.tokenizers.values():
+        yield from _tokenizer(tokenizer)
     for other in plan.others:
         kinds = " and ".join(other.kinds)
         yield f"against     {other.url}, texts version {other.texts.version}: {kinds}"

@@ -102,6 +102,8 @@ def lines(report: "LakeReport", prices: "Prices | None" = None) -> Iterator[str]
     per_document = f" ({mean:,.0f} per document)" if mean is not None else ""
     documents = many(report.tokenized, "document")
     yield f"tokens      {report.tokens:,} of {documents}{per_document}"
+    for table in [each for each in report.tables if each.tokens is not None][1:]:
+        yield f"            {table.tokens:,} in {table.name}"
     yield from output.special_texts(report.special_texts)
     if report.languages:
         yield "languages   (kept documents)"

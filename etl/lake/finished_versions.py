@@ -63,6 +63,13 @@ def forget_finished(lake: str) -> None:
     checked_json.remove_both(finished_uri(lake))
 
 
+def forget_table(lake: str, name: str) -> None:
+    """Forget the versions of a table, which is about to be removed."""
+    versions = finished_versions(lake)
+    if versions.pop(name, None) is not None:
+        checked_json.write_both(finished_uri(lake), versions)
+
+
 def restore_finished(lake: str) -> None:
     """Write the file and its copy again, from whichever is sound; remove both if neither is."""
     try:

@@ -22,7 +22,7 @@ from etl.lake.commit_info import fields_of, input_versions
 from etl.lake.leases import store_time
 from etl.lake.missing_tables import no_lake_error, tables_of
 from etl.lake.open_table import open_table
-from etl.lake.table_names import table_names, token_tables
+from etl.lake.table_names import last_table, table_names, token_tables
 from etl.lake.table_specs import open_tables
 from etl.lake.vacuums import check_kept, check_not_vacuumed
 from etl.storage import checked_json
@@ -234,7 +234,7 @@ def _tables_of_version(lake: str, version: int | None) -> dict[str, Table]:
     if not existing:
         raise no_lake_error(lake)
     tokens = token_tables(existing)
-    last = next(name for name in (*tokens, "texts", *existing) if name in existing)
+    last = last_table(existing)
     if (
         version is None and len(tokens) > 1
     ):  # the one with the newest documents: another may lag behind

@@ -25,6 +25,16 @@ def in_order(names: Iterable[str]) -> list[str]:
     return sorted(names, key=lambda name: (kinds.index(schemas.kind_of(name)), name))
 
 
+def last_table(names: Iterable[str]) -> str:
+    """Return the table of a lake that others lead up to: of the first tokenizer, else texts or documents.
+
+    >>> last_table(["documents", "texts", "tokens_qwen"]), last_table(["documents", "texts", "losses"])
+    ('tokens_qwen', 'texts')
+    """
+    names = [*names]
+    return next(name for name in (*token_tables(names), "texts", *names) if name in names)
+
+
 def token_tables(names: Iterable[str]) -> list[str]:
     """Return those of some tables that have the tokens of a tokenizer, the unnamed one's first.
 

@@ -130,8 +130,8 @@ def test_an_interrupted_change_is_not_followed_with_another_tokenizer(
         run(changed, cluster=client, apply_change=True)
     other = recipe(place / "lake", [STAGES[1]], tokenize={"append_eos": False})
     untokenized = changed.model_copy(update={"stages": changed.stages[:-1]})
-    for each in (other, untokenized):
-        with pytest.raises(MismatchError, match="another tokenizer made them"):
+    for each, message in ((other, "another tokenizer made them"), (untokenized, "does not name")):
+        with pytest.raises(MismatchError, match=message):
             run(each, cluster=client, apply_change=True)
     run(changed, cluster=client)
     assert [*verify(str(changed.lake))] == []
@@ -172,7 +172,7 @@ def test_new_files_are_read_by_the_changed_recipe(
         ({"columns": {"text": "body", "id": "doc_id"}}, "`source` changes which records are read"),
         ({"rejected": {"text": True}}, "`rejected` changes what is stored"),
         ({"rejected": {"signals": False}}, "`rejected` changes what is stored"),
-        ({"tokenize": {"append_eos": False}}, "`tokenize` changes all tokens"),
+        ({"tokenize": {"append_eos": False}}, "`tokenize` changes all rows of tokens"),
     ],
     ids=str,
 )

@@ -11,15 +11,18 @@ from upath import UPath
 
 from etl.audit.verify.verify import verify
 from etl.delta.table import Table
-from etl.errors import LoaderError, MismatchError, RecipeError
+from etl.errors import ConflictError, LoaderError, MismatchError, RecipeError, TableError
 from etl.job.plan import make_plan
 from etl.job.run import run
-from etl.lake import releases
+from etl.lake import leases, releases
+from etl.lake.missing_tables import tables_of
 from etl.lake.table_digest import table_digest
 from etl.lake.table_names import table_names
 from etl.loader import TokenDataset
+from etl.maintenance.drop_tokens import drop_tokens
 from etl.recipe.recipe import Recipe
 from tests.helpers.corpus import records, write_corpus, write_jsonl
+from tests.helpers.paths import at
 from tests.helpers.recipe_changes import KilledError, killed_at
 
 SAMPLE = str(resources.files("etl.pipelines") / "sample/tokenizer.json")
@@ -172,7 +175,7 @@ def test_a_release_and_a_loader_name_a_table(client: Client, site: Site) -> None
     assert {*second.versions} == {*both.steps}
     assert second.versions["tokens_sample"] > first.versions["tokens_sample"]
     url = both.table_url("tokens_sample")
-    sizes = [TokenDataset(url, version, seq_len=64) for version in ("first", "second")]
+    sizes = [TokenDataset(url, version=version, seq_len=64) for version in ("first", "second")]
     assert len(sizes[0]) < len(sizes[1])
     record = sizes[0].tokenizer()
     assert record is not None
@@ -211,3 +214,55 @@ def test_settings_choose_a_tokenizer_by_name() -> None:
     settings = ["tokenize.tokenizer=/x.json", "tokenize.b.tokenizer=/y.json"]
     recipe = Recipe.of({"source": "a.jsonl", "stages": stages}, settings=settings)
     assert [stage.tokenizer for stage in recipe.tokenizers.values()] == ["/x.json", "/y.json"]
+
+
+def test_the_table_of_a_tokenizer_is_removed(client: Client, site: Site) -> None:
+    both = site.recipe(DEDUP[0], site.unnamed, NAMED)
+    run(both, cluster=client)
+    before = digests(both)
+    lake = str(both.lake)
+    (planned,) = drop_tokens(lake, "tokens_sample")
+    assert (planned.done, planned.rows > 0) == (False, True)
+    releases.create_release(lake, "first")
+    with pytest.raises(TableError, match="release 'first' names tokens_sample"):
+        drop_tokens(lake, "tokens_sample", delete=True)
+    releases.remove_release(lake, "first")
+    with leases.hold_lease(lake, "run"), pytest.raises(ConflictError, match="a run of this lake"):
+        drop_tokens(lake, "tokens_sample", delete=True)
+    assert digests(both) == before
+    (dropped,) = drop_tokens(lake, "tokens_sample", delete=True)
+    assert (dropped.rows, dropped.size) == (planned.rows, planned.size)
+    assert not (site.place / "lake" / "tokens_sample").exists()
+    one = site.recipe(DEDUP[0], site.unnamed)
+    assert digests(one) == {name: before[name] for name in one.steps}
+    assert [*verify(lake)] == []
+    assert not make_plan(one).has_work()
+    run(both, cluster=client)
+    assert digests(both) == before
+    assert [*verify(lake)] == []
+
+
+def test_an_interrupted_removal_is_finished(
+    client: Client, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = site.recipe(DEDUP[1], site.unnamed, NAMED)
+    run(both, cluster=client)
+    lake, before = str(both.lake), digests(both)
+    for commits in (0, 1, 3):
+        with killed_at(commits, monkeypatch), pytest.raises(KilledError):
+            drop_tokens(lake, "tokens", delete=True)
+    (at(both.table_url("tokens")) / "_delta_log" / f"{1:020}.json").unlink()
+    drop_tokens(lake, "tokens", delete=True)
+    assert "tokens" not in tables_of(lake)
+    run(both, cluster=client)
+    assert digests(both) == before
+    assert [*verify(lake)] == []
+
+
+def test_other_tables_are_not_removed(client: Client, site: Site) -> None:
+    recipe = site.recipe(DEDUP[1], NAMED)
+    run(recipe, cluster=client)
+    for name in ("documents", "tokens", "tokens_other", "tokens_shuffled"):
+        with pytest.raises(TableError, match="not a table of tokens") as caught:
+            drop_tokens(str(recipe.lake), name, delete=True)
+        assert "tables of tokens: tokens_sample" in str(caught.value)
