@@ -245,6 +245,8 @@ def _input_files(plan: "Plan") -> Iterator[str]:
 
 
 def _tables(plan: "Plan") -> Iterator[str]:
+    from etl.lake.table_names import token_tables
+
     for step, version in plan.versions.items():
         state = "does not exist" if version is None else f"version {version}"
         if step in plan.begin:
@@ -255,7 +257,7 @@ def _tables(plan: "Plan") -> Iterator[str]:
             stages = _stages(plan.recipe, step)
             what = " -> ".join(stage.kind for stage in stages) or "no stages"
         yield f"{step:<11} {what}; {state}"
-    for name in plan.unnamed:
+    for name in token_tables(plan.unfilled):
         drop = f"`etl drop {plan.recipe.lake} {name} --yes` removes it"
         yield f"{name:<11} not extended, since the recipe does not name its tokenizer; {drop}"
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, islice
 from typing import Any, Final
 
@@ -22,7 +22,6 @@ from etl.lake.lake_epochs import all_ledgers, lake_epoch_of
 from etl.lake.ledger import Ledger
 from etl.lake.missing_inputs import MissingInputs
 from etl.lake.recipe_ledgers import open_ledgers
-from etl.lake.table_names import token_tables
 from etl.lake.table_specs import spec_of
 from etl.plural import many
 from etl.recipe.recipe import Recipe, Step
@@ -66,7 +65,9 @@ class Plan:
     others: tuple[ReferenceLake, ...] = ()  # other lakes to compare the documents with
     moves: Mapping[str, Sequence[Move]] = field(default_factory=dict)  # to be kept, by table id
     problems: tuple[StorageError, ...] = ()  # of files and folders that are left out
-    unnamed: tuple[str, ...] = ()  # tables of tokens that the recipe does not name
+    unfilled: tuple[
+        str, ...
+    ] = ()  # tables with rows made from others that the recipe does not fill
 
     @cached_property
     def num_bytes(self) -> int:
@@ -98,10 +99,12 @@ class Plan:
 def make_plan(recipe: Recipe, drops: Drops = NO_DROPS) -> Plan:
     """List the source, compare it with the lake, and return the remaining work.
 
-    Raises the errors of ``check_stages`` and ``plan_work``.
+    Raises the errors of ``check_stages``, ``plan_work`` and ``check_drops``.
     """
     check_stages(recipe)
-    return plan_work(recipe, open_ledgers(recipe), drops)
+    plan = plan_work(recipe, open_ledgers(recipe), drops)
+    check_drops(plan, drops)
+    return plan
 
 
 def check_stages(recipe: Recipe) -> None:
@@ -168,8 +171,6 @@ def plan_work(
     if changed and "duplicates" in ledgers:  # the replaced rows may be keepers of other files' rows
         decided = ("duplicates", *recipe.tokenizers)
         begin = tuple(s for s in recipe.steps if s in begin or s in decided)
-    if changed or drops.rebuild:
-        _check_tables(recipe, existing)
     for name, ledger in existing.items():
         if ledger.table is not None:
             removes = name in begin or bool(changed) or spec_of(name).is_index
@@ -192,7 +193,7 @@ def plan_work(
         others=tuple(others),
         moves=listing.moves,
         problems=(*listing.problems, *problems),
-        unnamed=tuple(name for name in token_tables(existing) if name not in recipe.steps),
+        unfilled=tuple(filter(partial(_is_unfilled, recipe), existing)),
     )
 
 
@@ -246,20 +247,25 @@ def _check_foreign_changes(
                 )
 
 
-def _check_tables(recipe: Recipe, ledgers: Mapping[str, Ledger]) -> None:
-    """Raise MismatchError if rows of tables that the recipe does not fill depend on the dropped rows."""
-    for name, ledger in ledgers.items():
-        spec = spec_of(name)
-        if name not in recipe.steps and not (spec.is_index or spec.from_training):
-            hint = "use another --lake, or the recipe that filled all tables"
-            if schemas.is_tokens(name):
-                drop = f"`etl drop {recipe.lake} {name} --yes`"
-                hint = f"add its `tokenize` to the recipe, or remove the table: {drop}"
-            raise MismatchError(
-                f"the lake has the table {name!r}, which this recipe does not fill",
-                where=ledger.url,
-                hint=hint,
-            )
+def _is_unfilled(recipe: Recipe, name: str) -> bool:
+    spec = spec_of(name)
+    return name not in recipe.steps and not (spec.is_index or spec.from_training)
+
+
+def check_drops(plan: Plan, drops: Drops) -> None:
+    """Raise MismatchError if rows are dropped, and tables that the recipe does not fill depend on them."""
+    if not plan.unfilled or not (plan.changed or drops.rebuild):
+        return
+    name, lake = plan.unfilled[0], plan.recipe.lake
+    hint = "use another --lake, or the recipe that filled all tables"
+    if schemas.is_tokens(name):
+        drop = f"`etl drop {lake} {name} --yes`"
+        hint = f"add its `tokenize` to the recipe, or remove the table: {drop}"
+    raise MismatchError(
+        f"the lake has the table {name!r}, which this recipe does not fill",
+        where=plan.recipe.table_url(name),
+        hint=hint,
+    )
 
 
 def _tables_to_begin(

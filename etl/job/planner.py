@@ -15,7 +15,7 @@ from etl import storage
 from etl.audit.verify.log_checks import check_logs
 from etl.compact_collections import SpilledList
 from etl.errors import ConflictError, DamagedLogError
-from etl.job.plan import Drops, Plan, plan_work
+from etl.job.plan import Drops, Plan, check_drops, plan_work
 from etl.job.run_identity import RunIdentity
 from etl.lake.drop_units import drop_sources, drop_texts, drop_units
 from etl.lake.jobs import JobIdentity, hold_job
@@ -73,6 +73,7 @@ class Planner:
     def _plan(self) -> OpenPlan:
         ledgers = open_ledgers(self.run.recipe)
         plan = plan_work(self.run.recipe, ledgers, self._drops, different=self._different)
+        check_drops(plan, self._drops)
         return OpenPlan(plan, ledgers)
 
     def compare(self, planned: OpenPlan, compare: CompareFiles) -> OpenPlan:

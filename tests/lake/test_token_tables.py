@@ -1,6 +1,7 @@
 """A lake with the tables of several tokenizers: each is made, changed and removed without the others."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,14 @@ import pytest
 from distributed import Client
 from upath import UPath
 
+from etl.audit.lake_report import report
+from etl.audit.trace import trace
 from etl.audit.verify.verify import verify
+from etl.cli.commands.plan import lines as plan_lines
 from etl.delta.table import Table
 from etl.errors import ConflictError, LoaderError, MismatchError, RecipeError, TableError
+from etl.job.change_plan import plan_change
+from etl.job.cost_estimate import estimate_cost
 from etl.job.plan import make_plan
 from etl.job.run import run
 from etl.lake import leases, releases
@@ -20,8 +26,11 @@ from etl.lake.table_digest import table_digest
 from etl.lake.table_names import table_names
 from etl.loader import TokenDataset
 from etl.maintenance.drop_tokens import drop_tokens
+from etl.maintenance.optimize import optimize
+from etl.maintenance.repair import repair
 from etl.recipe.recipe import Recipe
 from tests.helpers.corpus import records, write_corpus, write_jsonl
+from tests.helpers.lake_rows import rows
 from tests.helpers.paths import at
 from tests.helpers.recipe_changes import KilledError, killed_at
 
@@ -117,7 +126,7 @@ def test_a_table_that_the_recipe_no_longer_names_stays_as_it_is(client: Client, 
     write_jsonl(site.place / "corpus" / "d.jsonl", records(300, 330))
     before = state(both, "tokens", "tokens_sample")
     one = site.recipe(DEDUP[0], site.unnamed)
-    assert make_plan(one).unnamed == ("tokens_sample",)
+    assert make_plan(one).unfilled == ("tokens_sample",)
     run(one, cluster=client)
     after = state(both, "tokens", "tokens_sample")
     assert after["tokens"] != before["tokens"]
@@ -266,3 +275,127 @@ def test_other_tables_are_not_removed(client: Client, site: Site) -> None:
         with pytest.raises(TableError, match="not a table of tokens") as caught:
             drop_tokens(str(recipe.lake), name, delete=True)
         assert "tables of tokens: tokens_sample" in str(caught.value)
+
+
+LOW, HIGH = ({"gopher_quality": {"min_words": number}} for number in (60, 87))
+
+
+@pytest.mark.parametrize("dedup", [[], ["dedup_exact"]], ids=["alone", "dedup"])
+@pytest.mark.parametrize("kill", [None, 2, 3, 4])
+def test_a_change_is_followed_in_all_tables(
+    client: Client,
+    site: Site,
+    monkeypatch: pytest.MonkeyPatch,
+    dedup: list[str],
+    kill: int | None,
+) -> None:
+    """Killed at 2, one of the tables of tokens does not follow yet; with deduplication both wait."""
+    run(site.recipe([LOW, *dedup], site.unnamed, NAMED), cluster=client)
+    changed = site.recipe([HIGH, *dedup], site.unnamed, NAMED)
+    if kill is not None:
+        with killed_at(kill, monkeypatch), suppress(KilledError):
+            run(changed, cluster=client, apply_change=True)
+        assert [*verify(str(changed.lake))] == []
+    run(changed, cluster=client, apply_change=True)
+    assert [*verify(str(changed.lake))] == []
+    fresh = site.recipe([HIGH, *dedup], site.unnamed, NAMED, lake="fresh")
+    run(fresh, cluster=client)
+    assert digests(changed) == digests(fresh)
+
+
+def test_strikes_follow_in_a_table_that_the_recipe_does_not_name(
+    client: Client, site: Site
+) -> None:
+    run(site.recipe([LOW], site.unnamed, NAMED), cluster=client)
+    changed = site.recipe([HIGH], site.unnamed)
+    run(changed, cluster=client, apply_change=True)
+    assert [*verify(str(changed.lake))] == []
+    both = site.recipe([HIGH], site.unnamed, NAMED)
+    assert not make_plan(both).has_work()
+    fresh = site.recipe([HIGH], site.unnamed, NAMED, lake="fresh")
+    run(fresh, cluster=client)
+    assert digests(both) == digests(fresh)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [([HIGH], [LOW]), ([LOW, "dedup_exact"], [HIGH, "dedup_exact"])]
+)
+def test_a_table_that_the_recipe_does_not_name_blocks_changes_that_may_add_rows(
+    client: Client, site: Site, before: list[Any], after: list[Any]
+) -> None:
+    run(site.recipe(before, site.unnamed, NAMED), cluster=client)
+    changed = site.recipe(after, site.unnamed)
+    with pytest.raises(MismatchError, match="tokens_sample may need new rows") as caught:
+        run(changed, cluster=client, apply_change=True)
+    assert f"etl drop {changed.lake} tokens_sample --yes" in str(caught.value)
+    drop_tokens(str(changed.lake), "tokens_sample", delete=True)
+    run(changed, cluster=client, apply_change=True)
+    assert [*verify(str(changed.lake))] == []
+
+
+def test_input_that_changes_is_replaced_in_all_tables(client: Client, site: Site) -> None:
+    both = site.recipe(["gopher_quality"], site.unnamed, NAMED)
+    run(both, cluster=client)
+    write_jsonl(site.place / "corpus" / "c.jsonl", records(185, 290))
+    one = site.recipe(["gopher_quality"], site.unnamed)
+    with pytest.raises(MismatchError, match="'tokens_sample', which this recipe does not fill"):
+        run(one, cluster=client, replace_changed=True)
+    run(both, cluster=client, replace_changed=True)
+    assert [*verify(str(both.lake))] == []
+    fresh = site.recipe(["gopher_quality"], site.unnamed, NAMED, lake="fresh")
+    run(fresh, cluster=client)
+    assert digests(both) == digests(fresh)
+
+
+def test_plans_name_the_tables(client: Client, site: Site) -> None:
+    run(site.recipe([LOW], site.unnamed, NAMED), cluster=client)
+    changed = site.recipe([HIGH], site.unnamed, NAMED)
+    plan = plan_change(changed)
+    assert plan is not None
+    assert any(line.endswith("added, in each of tokens and tokens_sample") for line in plan.lines())
+    one = site.recipe([LOW], site.unnamed)
+    lines = [line for line in plan_lines(make_plan(one)) if line.startswith("tokens_sample")]
+    drop = f"`etl drop {one.lake} tokens_sample --yes` removes it"
+    assert lines == [
+        f"tokens_sample not extended, since the recipe does not name its tokenizer; {drop}"
+    ]
+
+
+def test_another_tokenizer_costs_tokenizing_only(client: Client, site: Site) -> None:
+    run(site.recipe(DEDUP[0], site.unnamed), cluster=client)
+    plan = make_plan(site.recipe(DEDUP[0], site.unnamed, NAMED))
+    assert (plan.units.undecided, plan.units.undecided_bytes) == (0, 0)
+    assert plan.units.untokenized > 0
+    estimate = estimate_cost(plan, workers=1)
+    assert estimate.text_bytes == 0
+    assert estimate.usage.read_bytes == plan.units.untokenized_bytes
+
+
+def test_a_document_is_traced_in_each_table(client: Client, site: Site) -> None:
+    both = site.recipe(["gopher_quality"], site.unnamed, NAMED)
+    run(both, cluster=client)
+    address = rows(str(both.lake), "tokens_sample")[0]
+    (found,) = trace(str(both.lake), source=str(address["source"]), row=int(str(address["row"])))
+    assert list(found.tokens) == ["tokens", "tokens_sample"]
+    assert found.tokens["tokens_sample"].num_tokens == address["num_tokens"]
+    first, second = (each.num_tokens for each in found.tokens.values())
+    assert found.outcome == f"kept; {first} tokens in tokens, {second} tokens in tokens_sample"
+    counts = {table.name: table.tokens for table in report(str(both.lake)).tables}
+    for name in ("tokens", "tokens_sample"):
+        assert counts[name] == sum(int(str(r["num_tokens"])) for r in rows(str(both.lake), name))
+
+
+def test_damage_to_one_table_is_repaired_alone(client: Client, site: Site) -> None:
+    both = site.recipe(DEDUP[0], site.unnamed, NAMED)
+    run(both, cluster=client)
+    before, whole = state(both, "tokens"), digests(both)
+    path = state(both, "tokens_sample")["tokens_sample"][1][0]
+    (at(both.table_url("tokens_sample")) / path).unlink()
+    assert [problem.table for problem in verify(str(both.lake))] == ["tokens_sample"]
+    assert repair(str(both.lake), drop=True).left == []
+    run(both, cluster=client)
+    assert state(both, "tokens")["tokens"][1] == before["tokens"][1]
+    assert digests(both) == whole
+    optimize(str(both.lake))
+    assert digests(both) == whole
+    assert [*verify(str(both.lake))] == []
