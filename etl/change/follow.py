@@ -81,7 +81,7 @@ class Follower:
                 continue
             if name == "texts":
                 self._follow_texts(ledger)
-            elif schemas.is_tokens(name):
+            elif schemas.is_tokens(name) and ledger.fingerprint:  # else no recipe has filled it
                 self._follow_tokens(ledger)
             elif name == "duplicates":
                 spec = SPECS[name]

@@ -39,7 +39,8 @@ def changes_tokens(ledger: Ledger, new: Recipe) -> bool:
     name = ledger.url.rpartition("/")[2]
     if ledger.table is None or name not in new.tokenizers:
         return False
-    return tokenizer_of(ledger.table) != new.tokenizers[name].identity()
+    old = tokenizer_of(ledger.table)  # None: it never had rows
+    return old is not None and old != new.tokenizers[name].identity()
 
 
 def _of_input(old: Recipe, new: Recipe) -> Iterator[str]:

@@ -51,13 +51,13 @@ class RunReport(Shown):
         return not self.num_quarantined
 
     def tokens_line(self) -> str:
-        """Return the number of tokens, by table if there are several tokenizers.
+        """Return the number of tokens, by table if a named tokenizer has made some.
 
         >>> by_table = {"tokens": 2, "tokens_qwen": 3}
         >>> RunReport("web", "lake", "id", tokens=5, tokens_by_table=by_table).tokens_line()
         '2 in tokens, 3 in tokens_qwen'
         """
-        if len(self.tokens_by_table) < 2:
+        if {*self.tokens_by_table} <= {"tokens"}:
             return f"{self.tokens:,}"
         return ", ".join(f"{count:,} in {name}" for name, count in self.tokens_by_table.items())
 

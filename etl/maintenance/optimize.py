@@ -23,7 +23,7 @@ from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.lineage_record import Change, num_files
 from etl.lake.merge_files import FileGroup, merge_files
 from etl.lake.missing_tables import no_lake_error
-from etl.lake.open_ledger import open_ledger
+from etl.lake.open_ledger import find_ledger, open_ledger
 from etl.lake.open_table import find_table
 from etl.lake.table_digest import partition_values
 from etl.lake.table_names import table_names
@@ -79,7 +79,10 @@ def _find_ledger(lake: str, spec: TableSpec) -> Ledger | None:
     if table is None:
         return None
     if spec is not KEYS:
-        return open_ledger(table)
+        is_empty = (
+            next(table.files("path", by=()), None) is None
+        )  # without a record, it never had rows
+        return find_ledger(table) if is_empty else open_ledger(table)
     duplicates = find_table(storage.join(lake, "duplicates"))
     keys = KeysTable(open_ledger(duplicates)) if duplicates is not None else None
     return keys.ledger if keys is not None and keys.fits else None

@@ -399,3 +399,21 @@ def test_damage_to_one_table_is_repaired_alone(client: Client, site: Site) -> No
     optimize(str(both.lake))
     assert digests(both) == whole
     assert [*verify(str(both.lake))] == []
+
+
+def test_tables_without_rows_take_part(client: Client, site: Site) -> None:
+    """Without kept documents, no commit names the tokenizer of a table that later passes fill."""
+    nothing = {"gopher_quality": {"min_words": 10_000}}
+    run(site.recipe([nothing], site.unnamed, NAMED), cluster=client)
+    optimize(str(site.place / "lake"))
+    run(
+        site.recipe([{"gopher_quality": {"min_words": 20_000}}], site.unnamed),
+        cluster=client,
+        apply_change=True,
+    )
+    changed = site.recipe([LOW], site.unnamed, NAMED)
+    run(changed, cluster=client, apply_change=True)
+    assert [*verify(str(changed.lake))] == []
+    fresh = site.recipe([LOW], site.unnamed, NAMED, lake="fresh")
+    run(fresh, cluster=client)
+    assert digests(changed) == digests(fresh)
