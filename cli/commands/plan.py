@@ -141,7 +141,7 @@ def facts(plan: "Plan") -> dict[str, Any]:
 def lines(plan: "Plan") -> Iterator[str]:
     """Yield the source, the splits, the tables with their stages, and what they are compared with."""
     recipe = plan.recipe
-    yield f"recipe      {recipe.name}  {recipe.fingerprint(recipe.steps[-1])[:12]}"
+    yield f"recipe      {recipe.name}  {recipe.fingerprint()[:12]}"
     for path in recipe.source.paths:
         yield f"source      {path}"
     yield f"lake        {recipe.lake}"
@@ -170,7 +170,8 @@ def _tokenizer(stage: "Tokenize") -> Iterator[str]:
     from etl.stages.tokenize import Encoder
 
     encoder = Encoder.of(stage)
-    yield f"tokenizer   {stage.tokenizer}"
+    table = "" if stage.name is None else f", into {stage.table}"
+    yield f"tokenizer   {stage.tokenizer}{table}"
     yield f"vocabulary  {many(encoder.record().vocab_size, 'token')}"
     fallback = f"tokenizers, 30 to 90 times slower: {encoder.fallback}"
     yield f"encoder     {'gigatoken' if encoder.fallback is None else fallback}"
@@ -258,7 +259,7 @@ def _tables(plan: "Plan") -> Iterator[str]:
             what = " -> ".join(stage.kind for stage in stages) or "no stages"
         yield f"{step:<11} {what}; {state}"
     for name in token_tables(plan.unfilled):
-        drop = f"`etl drop {plan.recipe.lake} {name} --yes` removes it"
+        drop = f"`etl drop LAKE {name} --yes` removes it"
         yield f"{name:<11} not extended, since the recipe does not name its tokenizer; {drop}"
 
 

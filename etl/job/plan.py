@@ -300,7 +300,7 @@ def other_recipe_error(
     if advice is not None:
         hint = advice
     elif schemas.is_tokens(step):
-        hint = f"give the new tokenizer another `name`, which makes a table of its own; else {hint}"
+        hint = f"give the new tokenizer another `name`, which makes another table; else {hint}"
     elif step == "documents":
         hint = f"`etl plan RECIPE --apply-change` prints what a change does and costs; else {hint}"
     return MismatchError(what, where=ledger.url, hint=hint)

@@ -20,7 +20,7 @@ from etl.lake.jobs import Job, JobIdentity, hold_job
 from etl.lake.lake_epochs import all_ledgers, drop_all, start_lake_epoch
 from etl.lake.ledger_entry import Drop, LedgerEntry
 from etl.lake.lineage_record import Change
-from etl.lake.missing_tables import tables_of
+from etl.lake.missing_tables import no_lake_error, tables_of
 from etl.lake.table_names import in_order, table_names, token_tables
 from etl.lake.table_specs import spec_of
 
@@ -47,6 +47,8 @@ def drop_tokens(lake: str, table: str, *, delete: bool = False) -> list[DroppedT
     """
     url = storage.normalize(lake)
     existing = tables_of(url)
+    if not existing:
+        raise no_lake_error(url)
     if not schemas.is_tokens(table) or table not in existing:
         names = ", ".join(token_tables(existing)) or "none"
         what = f"{table!r} is not a table of tokens in this lake"

@@ -355,7 +355,7 @@ def test_plans_name_the_tables(client: Client, site: Site) -> None:
     assert any(line.endswith("added, in each of tokens and tokens_sample") for line in plan.lines())
     one = site.recipe([LOW], site.unnamed)
     lines = [line for line in plan_lines(make_plan(one)) if line.startswith("tokens_sample")]
-    drop = f"`etl drop {one.lake} tokens_sample --yes` removes it"
+    drop = "`etl drop LAKE tokens_sample --yes` removes it"
     assert lines == [
         f"tokens_sample not extended, since the recipe does not name its tokenizer; {drop}"
     ]
