@@ -50,10 +50,10 @@ def drop_tokens(lake: str, table: str, *, delete: bool = False) -> list[DroppedT
     if not existing:
         raise no_lake_error(url)
     if not schemas.is_tokens(table) or table not in existing:
-        names = ", ".join(token_tables(existing)) or "none"
+        known = ", ".join(token_tables(existing)) or "none"
         what = f"{table!r} is not a table of tokens in this lake"
         raise TableError(
-            what, where=url, hint=f"tables of tokens: {names}; `etl repair` drops damaged rows"
+            what, where=url, hint=f"tables of tokens: {known}; `etl repair` drops damaged rows"
         )
     names = [name for name in existing if name == table or table in spec_of(name).made_from]
     _refuse_released(url, names)
