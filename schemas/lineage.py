@@ -129,7 +129,7 @@ starts; names: no rows, but names of input files.
 
 
 def fingerprint_of(fingerprints: Mapping[TableName, str]) -> str | None:
-    """Return the fingerprint of a recipe from those of the tables that it fills; None if it fills none.
+    """Return the fingerprint of a recipe, given the tables that it fills; None if it fills none.
 
     It is that of the last table, which covers the others. Tables of several tokenizers do not cover each
     other: then it is the sha256 of their fingerprints.

@@ -15,8 +15,8 @@ TABLES: Final[tuple[TableName, ...]] = (
     "tokens_shuffled",
     "losses",
 )
-"""The names of the tables of a lake, which ``etl.lake.table_specs`` defines. Those of named tokenizers are
-tables like ``tokens``."""
+"""The names of the tables of a lake, which ``etl.lake.table_specs`` defines. The tables of named
+tokenizers are like ``tokens``."""
 
 UNRELEASED_TABLES: Final[tuple[TableName, ...]] = ("keys",)
 """The tables whose versions no release names, since only runs read them."""

@@ -32,9 +32,9 @@ def find_refusals(record: schemas.Lineage, new: Recipe, ledgers: Mapping[str, Le
 
 
 def changes_tokens(ledger: Ledger, new: Recipe) -> bool:
-    """Return whether a recipe fills a table of tokens with those of another tokenizer.
+    """Return whether a recipe fills a table of tokens by another tokenizer.
 
-    That of a recipe which does not name the table is the same: it adds no rows.
+    A recipe that does not name the table adds no rows, and changes nothing in this way.
     """
     name = ledger.url.rpartition("/")[2]
     if ledger.table is None or name not in new.tokenizers:

@@ -207,8 +207,8 @@ def _uri(lake: str, name: str) -> str:
 def tables_at(lake: str, version: int | str | None) -> dict[str, Table]:
     """Open the tables of a lake at their newest versions, at a release, or at a version of the last table.
 
-    The last table is ``tokens``, else that of the first named tokenizer, else ``texts``; the others are those
-    that it read, and those of other tokenizers without rows of later documents. Raises TableError if the
+    The last table is ``tokens``, else that of the first named tokenizer, else ``texts``; the others are what
+    it read, and the tables of other tokenizers without rows of later documents. Raises TableError if the
     version does not exist, or if a vacuum has deleted files of it.
     """
     url = storage.normalize(lake)

@@ -1,4 +1,4 @@
-"""The names of the tables of a lake, with those of named tokenizers, of which a lake may have any number."""
+"""The names of the tables of a lake, which may have any number of named tokenizers."""
 
 from collections.abc import Iterable
 
@@ -36,7 +36,7 @@ def last_table(names: Iterable[str]) -> str:
 
 
 def token_tables(names: Iterable[str]) -> list[str]:
-    """Return those of some tables that have the tokens of a tokenizer, the unnamed one's first.
+    """Return the names of the tables with tokens among some names, the unnamed tokenizer's first.
 
     >>> token_tables(["texts", "tokens_qwen", "tokens"])
     ['tokens', 'tokens_qwen']

@@ -163,7 +163,7 @@ LOSSES: Final = TableSpec(
 SPECS: Final[dict[str, TableSpec]] = {
     spec.name: spec for spec in (DOCUMENTS, TEXTS, DUPLICATES, KEYS, TOKENS, SHUFFLED, LOSSES)
 }
-"""The tables by name, without those of named tokenizers; each is made from tables before it."""
+"""The tables by name, without the tables of named tokenizers; each is made from tables before it."""
 
 ARCHIVED_TOKENS: Final = replace(
     TOKENS.layout, page_bytes=1 << 20, marks_pages=False, compression_level=9

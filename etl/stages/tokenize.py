@@ -51,8 +51,8 @@ class Tokenize(Stage):
     report`` counts the documents with tokens whose text spells a special token.
 
     A recipe may have several of these stages: all but one need a ``name`` of the letters a to z and digits.
-    The table ``tokens_NAME`` is made from the same texts as ``tokens``, and independent of it: a name that is
-    added to a recipe costs tokenizing only, and one that is removed leaves its table as it is.
+    The table ``tokens_NAME`` is made from the same texts as ``tokens``, and independent of it: a tokenizer
+    that is added costs tokenizing only, and without its stage its table remains as it is.
 
     ``fast: false`` disables gigatoken. ``archive: true`` compresses the table as much as possible, for tables
     that are stored rather than trained on: three quarters of the size at a third of the speed. Neither
