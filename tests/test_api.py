@@ -32,6 +32,7 @@ from tests.helpers.paths import NewPlace
 
 FUNCTIONS = {
     "certificates": "make_certificates",
+    "drop": "drop_tokens",
     "export": "export_documents",
     "init": "propose_recipe",
     "lineage": "graph",
