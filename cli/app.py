@@ -20,6 +20,7 @@ from etl.cli.commands import (
     dashboard,
     diff,
     doctor,
+    drop,
     duplicates,
     export,
     history,
@@ -59,7 +60,7 @@ COMMANDS: Final = {
     "Look": (status, report, show, sample, trace, duplicates, tune, lineage),
     "Versions": (history, diff, release, releases),
     "Training": (shuffle, replay, losses, export),
-    "Maintenance": (verify, repair, vacuum, optimize, warm, doctor),
+    "Maintenance": (verify, repair, vacuum, optimize, drop, warm, doctor),
     "Clusters": (submit, cluster, logs, dashboard, certificates),
     "Reference": (recipes, stages, schema),
 }

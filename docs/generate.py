@@ -183,7 +183,10 @@ _TABLES: dict[str, tuple[str, pa.Schema]] = {
         schemas.texts(schemas.DEDUP_COLUMNS),
     ),
     "tokens": (
-        "One row for each kept document that is not a duplicate. `tokens_shuffled` has them in random order.",
+        (
+            "One row for each kept document that is not a duplicate. `tokens_shuffled` has them in random\n"
+            "order. `tokens_NAME` has the tokens of a tokenizer with a name, in the same columns."
+        ),
         schemas.TOKENS,
     ),
     "duplicates": (

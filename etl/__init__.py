@@ -7,12 +7,12 @@ Each command of ``etl`` has a function here, except those that operate a cluster
 >>> from textwrap import fill
 >>> functions = sorted(name for name in etl.__all__ if name.islower())
 >>> print(fill(" ".join(functions), 72))
-apply commit_losses compare_lakes diff diff_lakes doctor duplicates
-export_documents export_megatron graph history lake_page list_recipes
-list_stages make_certificates make_trial optimize plan plan_change
-propose_recipe read read_table release releases remove_release repair
-replay report run sample shuffle status submit sweep trace tune
-tune_similarity vacuum verify warm_kernels write
+apply commit_losses compare_lakes diff diff_lakes doctor drop_tokens
+duplicates export_documents export_megatron graph history lake_page
+list_recipes list_stages make_certificates make_trial optimize plan
+plan_change propose_recipe read read_table release releases
+remove_release repair replay report run sample shuffle status submit
+sweep trace tune tune_similarity vacuum verify warm_kernels write
 """
 
 from importlib import import_module
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from etl.lake.table_versions import history
     from etl.loader.replay import replay
     from etl.maintenance.commit_losses import commit_losses
+    from etl.maintenance.drop_tokens import drop_tokens
     from etl.maintenance.optimize import optimize
     from etl.maintenance.repair import repair
     from etl.maintenance.vacuum import vacuum
@@ -90,6 +91,7 @@ _ORIGINS = {
     "diff": "etl.audit.table_diff.diff",
     "diff_lakes": "etl.audit.lake_diff.diff_lakes",
     "doctor": "etl.job.doctor.doctor",
+    "drop_tokens": "etl.maintenance.drop_tokens.drop_tokens",
     "duplicates": "etl.audit.duplicates.duplicate_report.duplicates",
     "export_documents": "etl.exports.documents.export_documents",
     "export_megatron": "etl.exports.megatron.export_megatron",
@@ -148,6 +150,7 @@ __all__ = [
     "diff",
     "diff_lakes",
     "doctor",
+    "drop_tokens",
     "duplicates",
     "export_documents",
     "export_megatron",

@@ -100,7 +100,7 @@ def write(
         raise MismatchError(
             "the table is managed by a recipe", where=url, hint="write to another URL"
         )
-    spec = SPECS.get(url.rsplit("/", 1)[-1])
+    spec = SPECS.get(schemas.kind_of(url.rsplit("/", 1)[-1]))
     layout = _OTHER_LAYOUT if spec is None else spec.layout
     if archive and spec is TOKENS:
         layout = ARCHIVED_TOKENS
@@ -164,7 +164,7 @@ def _schema_of(frame: dd.DataFrame, url: str) -> pa.Schema:
         "duplicates": schemas.duplicates(has_references=True, has_cuts=True, has_estimates=True),
         "keys": schemas.KEYS,
         "tokens": schemas.TOKENS,
-    }.get(url.rsplit("/", 1)[-1], pa.schema([]))
+    }.get(schemas.kind_of(url.rsplit("/", 1)[-1]), pa.schema([]))
     fields = [field for field in known if field.name in own.names or not field.nullable]
     return pa.schema([*fields, *(field for field in own if field.name not in known.names)])
 

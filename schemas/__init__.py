@@ -1,6 +1,7 @@
 """Data contracts: the schemas of the tables of a lake, and the lineage record of a commit.
 
-A lake is a URL prefix with up to four Delta tables, ``documents``, ``texts``, ``duplicates`` and ``tokens``;
+A lake is a URL prefix with the Delta tables ``documents``, ``texts``, ``duplicates`` and ``tokens``;
+``tokens_NAME`` for each further tokenizer, which has a name;
 ``keys``, an index of the texts that are not duplicates; ``tokens_shuffled``, the rows of ``tokens`` in a
 random order; and ``losses``, what trainings have measured. The address of a row is ``(source, row)``: the
 URI of the input file and the ordinal of the record in it. This package imports only pyarrow and pydantic.
@@ -16,6 +17,16 @@ from etl.schemas.lineage import (
     RunRecord,
     TokenizerRecord,
     Usage,
+    fingerprint_of,
+)
+from etl.schemas.names import (
+    TABLES,
+    TOKENIZER_NAME,
+    UNRELEASED_TABLES,
+    TableName,
+    is_tokens,
+    kind_of,
+    tokens_of,
 )
 from etl.schemas.tables import (
     ADDRESS,
@@ -31,7 +42,6 @@ from etl.schemas.tables import (
     LOSSES,
     NOT_DIGESTED,
     RAW,
-    RELEASED_TABLES,
     SHORT,
     SIGNATURE,
     TEXT_BYTES,
@@ -41,7 +51,6 @@ from etl.schemas.tables import (
     UNITS,
     VERDICTS,
     WHOLE,
-    TableName,
     documents,
     duplicates,
     judged,
@@ -65,14 +74,16 @@ __all__ = [
     "LOSSES",
     "NOT_DIGESTED",
     "RAW",
-    "RELEASED_TABLES",
     "SHORT",
     "SIGNATURE",
+    "TABLES",
     "TEXT_BYTES",
     "TEXT_HASH",
     "TOKENIZED",
+    "TOKENIZER_NAME",
     "TOKENS",
     "UNITS",
+    "UNRELEASED_TABLES",
     "VERDICTS",
     "WHOLE",
     "Action",
@@ -86,8 +97,12 @@ __all__ = [
     "Usage",
     "documents",
     "duplicates",
+    "fingerprint_of",
+    "is_tokens",
     "judged",
+    "kind_of",
     "list_of",
     "rule_of",
     "texts",
+    "tokens_of",
 ]

@@ -3,11 +3,13 @@
 It contains no credentials and no signed URLs, only the plain URIs that the recipe names.
 """
 
-from typing import Any, Final, Literal
+import hashlib
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from etl.schemas.tables import TableName
+from etl.schemas.names import TableName, is_tokens
 
 FORMAT_VERSION: Literal[10] = 10
 """The version of the tables and records of a lake. A release reads and writes one version."""
@@ -87,7 +89,7 @@ class RunRecord(_Record):
     input_bytes: int = 0  # of the splits that it has read
     documents: Counts = Counts()
     duplicates: Counts = Counts()
-    tokens: Counts = Counts()
+    tokens: Counts = Counts()  # of all tokenizers
     stored: dict[TableName, int] = {}  # bytes of the data files that it added
     quarantined: int = 0
     skipped_items: dict[str, int] = {}  # of files that stages read, without a usable text
@@ -125,7 +127,23 @@ struck, or live again, as the input tables in their versions demand; epoch: no r
 starts; names: no rows, but names of input files.
 """
 
-_STEPS: Final[tuple[TableName, ...]] = ("documents", "texts", "duplicates", "tokens")
+
+def fingerprint_of(fingerprints: Mapping[TableName, str]) -> str | None:
+    """Return the fingerprint of a recipe, given the tables that it fills; None if it fills none.
+
+    It is that of the last table, which covers the others. Tables of several tokenizers do not cover each
+    other: then it is the sha256 of their fingerprints.
+
+    >>> fingerprint_of({"documents": "a", "tokens": "b"})
+    'b'
+    """
+    tokens = sorted(value for name, value in fingerprints.items() if is_tokens(name))
+    if len(tokens) > 1:
+        return hashlib.sha256("".join(tokens).encode()).hexdigest()
+    filled = [
+        fingerprints[name] for name in ("documents", "texts", "duplicates") if name in fingerprints
+    ]
+    return next(iter([*tokens, *reversed(filled)]), None)
 
 
 class Lineage(_Record):
@@ -154,6 +172,5 @@ class Lineage(_Record):
 
     @property
     def recipe_fingerprint(self) -> str:
-        """The fingerprint of the recipe: of the last table that it fills, which covers the others."""
-        filled = [self.fingerprints[step] for step in _STEPS if step in self.fingerprints]
-        return filled[-1] if filled else self.fingerprint
+        """The fingerprint of the recipe, which covers all tables that it fills."""
+        return fingerprint_of(self.fingerprints) or self.fingerprint

@@ -1,24 +1,9 @@
 """Arrow schemas of the tables of a lake and of the batches that sources produce."""
 
 from collections.abc import Iterable, Mapping
-from typing import Final, Literal
+from typing import Final
 
 import pyarrow as pa
-
-TableName = Literal[
-    "documents", "texts", "duplicates", "keys", "tokens", "tokens_shuffled", "losses"
-]
-"""The names of the tables of a lake, which ``etl.lake.table_specs`` defines."""
-
-RELEASED_TABLES: Final[tuple[TableName, ...]] = (
-    "documents",
-    "texts",
-    "duplicates",
-    "tokens",
-    "tokens_shuffled",
-    "losses",
-)
-"""The tables whose versions a release names: all but ``keys``, which only runs read."""
 
 NOT_DIGESTED: Final[Mapping[str, tuple[str, ...]]] = {
     "texts": ("text",),

@@ -46,6 +46,7 @@ ONLY: dict[str, tuple[str, ...]] = {
         "delta",
         "lake.commit_info",
         "lake.leases",
+        "lake.open_tokens",
         "lake.random_keys",
         "lake.releases",
         "lake.vacuums",

@@ -52,9 +52,10 @@ def diff(
     and worker time. A version of a lake is one of its last table. Of a table: rows, files, tokens, counts by
     reason, settings, library versions and input files.
     """
-    from etl.lake.table_specs import SPECS
+    from etl import schemas
 
-    if new is not None and lake.rstrip("/").rpartition("/")[2] in SPECS:
+    name = lake.rstrip("/").rpartition("/")[2]
+    if new is not None and schemas.kind_of(name) in schemas.TABLES:
         from etl.audit.table_diff import diff as diff_versions
         from etl.lake.releases import version_of
 

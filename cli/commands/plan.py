@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from etl.job.prices import Prices
     from etl.job.sample_input import InputSample
     from etl.recipe.recipe import Recipe, Step
-    from etl.stages import Stage
+    from etl.stages import Stage, Tokenize
 
 app = typer.Typer()
 
@@ -141,7 +141,7 @@ def facts(plan: "Plan") -> dict[str, Any]:
 def lines(plan: "Plan") -> Iterator[str]:
     """Yield the source, the splits, the tables with their stages, and what they are compared with."""
     recipe = plan.recipe
-    yield f"recipe      {recipe.name}  {recipe.fingerprint(recipe.steps[-1])[:12]}"
+    yield f"recipe      {recipe.name}  {recipe.fingerprint()[:12]}"
     for path in recipe.source.paths:
         yield f"source      {path}"
     yield f"lake        {recipe.lake}"
@@ -150,17 +150,8 @@ def lines(plan: "Plan") -> Iterator[str]:
     yield from _tables(plan)
     for stage in recipe.dedup_stages:
         yield from stage.plan_lines()
-    if recipe.tokenize_stage is not None:
-        from etl.stages.tokenize import Encoder
-
-        encoder = Encoder.of(recipe.tokenize_stage)
-        yield f"tokenizer   {recipe.tokenize_stage.tokenizer}"
-        yield f"vocabulary  {many(encoder.record().vocab_size, 'token')}"
-        reason = encoder.fallback
-        fallback = f"tokenizers, 30 to 90 times slower: {reason}"
-        yield f"encoder     {'gigatoken' if reason is None else fallback}"
-        if spelled := encoder.engine.spelled_by_model():
-            yield f"warning     texts can contain {', '.join(spelled[:3])}: the model has it as a word"
+    for tokenizer in recipe.tokenizers.values():
+        yield from _tokenizer(tokenizer)
     for other in plan.others:
         kinds = " and ".join(other.kinds)
         yield f"against     {other.url}, texts version {other.texts.version}: {kinds}"
@@ -173,6 +164,19 @@ def lines(plan: "Plan") -> Iterator[str]:
         yield "epoch       its start was interrupted, will be finished"
     if not plan.has_work():
         yield "nothing to do"
+
+
+def _tokenizer(stage: "Tokenize") -> Iterator[str]:
+    from etl.stages.tokenize import Encoder
+
+    encoder = Encoder.of(stage)
+    table = "" if stage.name is None else f", into {stage.table}"
+    yield f"tokenizer   {stage.tokenizer}{table}"
+    yield f"vocabulary  {many(encoder.record().vocab_size, 'token')}"
+    fallback = f"tokenizers, 30 to 90 times slower: {encoder.fallback}"
+    yield f"encoder     {'gigatoken' if encoder.fallback is None else fallback}"
+    if spelled := encoder.engine.spelled_by_model():
+        yield f"warning     texts can contain {', '.join(spelled[:3])}: the model has it as a word"
 
 
 def sample_lines(sample: "InputSample") -> Iterator[str]:
@@ -242,6 +246,8 @@ def _input_files(plan: "Plan") -> Iterator[str]:
 
 
 def _tables(plan: "Plan") -> Iterator[str]:
+    from etl.lake.table_names import token_tables
+
     for step, version in plan.versions.items():
         state = "does not exist" if version is None else f"version {version}"
         if step in plan.begin:
@@ -252,6 +258,9 @@ def _tables(plan: "Plan") -> Iterator[str]:
             stages = _stages(plan.recipe, step)
             what = " -> ".join(stage.kind for stage in stages) or "no stages"
         yield f"{step:<11} {what}; {state}"
+    for name in token_tables(plan.unfilled):
+        drop = f"`etl drop LAKE {name} --yes` removes it"
+        yield f"{name:<11} not extended, since the recipe does not name its tokenizer; {drop}"
 
 
 def _stages(recipe: "Recipe", step: "Step") -> "tuple[Stage, ...]":
@@ -260,4 +269,4 @@ def _stages(recipe: "Recipe", step: "Step") -> "tuple[Stage, ...]":
             return recipe.documents_stages
         case "duplicates":
             return recipe.dedup_stages
-    return () if recipe.tokenize_stage is None else (recipe.tokenize_stage,)
+    return (recipe.tokenizers[step],)

@@ -101,7 +101,10 @@ def lines(report: "LakeReport", prices: "Prices | None" = None) -> Iterator[str]
     mean = report.tokens_per_document
     per_document = f" ({mean:,.0f} per document)" if mean is not None else ""
     documents = many(report.tokenized, "document")
-    yield f"tokens      {report.tokens:,} of {documents}{per_document}"
+    tables = [table for table in report.tables if table.tokens is not None]
+    where = f" in {tables[0].name}" if len(tables) > 1 else ""
+    yield f"tokens      {report.tokens:,}{where} of {documents}{per_document}"
+    yield from (f"            {table.tokens:,} in {table.name}" for table in tables[1:])
     yield from output.special_texts(report.special_texts)
     if report.languages:
         yield "languages   (kept documents)"

@@ -143,7 +143,7 @@ def lines(report: "RunReport") -> Iterator[str]:
     yield f"duplicates  {report.duplicates:,}"
     if report.cut:
         yield f"cut         {many(report.cut, 'document')}"
-    yield f"tokens      {report.tokens:,}"
+    yield f"tokens      {report.tokens_line()}"
     yield from output.special_texts(report.special_texts)
     yield from output.copies(report.num_copies, report.copies)
     yield from output.missing(report.missing)

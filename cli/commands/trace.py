@@ -131,8 +131,10 @@ def _document(trace: "Trace") -> Iterator[str]:
         yield from _duplicate(trace.duplicate)
     if trace.cut is not None:
         yield from _cut(trace.cut)
-    if trace.tokens is not None:
-        yield from _tokens(trace.tokens, trace.shuffled)
+    for name, tokens in trace.tokens.items():
+        yield from _tokens(name, tokens)
+    if trace.shuffled is not None:
+        yield f"  shuffled    {_location(trace.shuffled)}"
     yield from _signals_and_text(trace)
 
 
@@ -175,12 +177,10 @@ def _cut(cut: "Cut") -> Iterator[str]:
         yield f"    - {output.cell(text)}"
 
 
-def _tokens(tokens: "TracedTokens", shuffled: "RowLocation | None") -> Iterator[str]:
+def _tokens(name: str, tokens: "TracedTokens") -> Iterator[str]:
     first, stop = tokens.first_token, tokens.first_token + tokens.num_tokens
-    yield f"  tokens      {tokens.num_tokens:,}, positions {first:,} to {stop:,} in the file"
+    yield f"  {name:<11} {tokens.num_tokens:,}, positions {first:,} to {stop:,} in the file"
     yield f"              {_location(tokens.location)}"
-    if shuffled is not None:
-        yield f"  shuffled    {_location(shuffled)}"
 
 
 def _location(location: "RowLocation") -> str:

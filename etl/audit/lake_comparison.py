@@ -24,7 +24,8 @@ from etl.lake.table_digest import (
     only_source,
     table_digest,
 )
-from etl.lake.table_specs import SPECS, open_tables
+from etl.lake.table_names import in_order
+from etl.lake.table_specs import open_tables, spec_of
 from etl.parquet.row_digests import add_digests, to_hex
 
 _THREADS = 8
@@ -98,7 +99,7 @@ def compare_lakes(lake: str, other: str) -> LakeComparison:
     """
     urls = [storage.normalize(url) for url in (lake, other)]
     mine, others = map(open_tables, urls)
-    names = [name for name in SPECS if name in mine or name in others]
+    names = in_order({*mine, *others})
     tables = [_compare(name, mine.get(name), others.get(name)) for name in names]
     return LakeComparison(lake=urls[0], other=urls[1], tables=tables)
 
@@ -107,7 +108,7 @@ def _compare(name: str, table: Table | None, other: Table | None) -> TableCompar
     digests = [None if each is None else to_hex(table_digest(each)) for each in (table, other)]
     sources: list[SourceDifference] = []
     if table is not None and other is not None and digests[0] != digests[1]:
-        sources = [] if SPECS[name].is_index else differing_sources(table, other)
+        sources = [] if spec_of(name).is_index else differing_sources(table, other)
     return TableComparison(table=name, digest=digests[0], other_digest=digests[1], sources=sources)
 
 

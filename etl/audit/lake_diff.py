@@ -23,6 +23,7 @@ from etl.lake.commit_info import find_record
 from etl.lake.random_keys import random_keys
 from etl.lake.releases import tables_at
 from etl.lake.row_ranges import RangeIndex
+from etl.lake.table_names import token_tables
 from etl.recipe.recipe_diff import differences
 
 _SOURCES_AT_ONCE: Final = 64
@@ -79,7 +80,8 @@ class _Side:
     """The tables of one of the lakes, and where the rows of input files are in them."""
 
     def __init__(self, tables: Mapping[str, Table]) -> None:
-        self.tables = tables
+        first = (tables[name] for name in token_tables(tables))  # whose tokens are compared
+        self.tables = {**tables, **dict(zip(["tokens"], first, strict=False))}
         self._indexes = {name: RangeIndex.of(tables[name]) for name in _COLUMNS if name in tables}
 
     @property

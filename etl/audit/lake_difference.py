@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from etl.audit.report_records import LakeReport
 from etl.html.card import Card, Shown
 from etl.html.grid import Grid, make_grid
+from etl.lake.table_names import last_table
 from etl.plural import many
 
 
@@ -130,7 +131,7 @@ class LakeDifference(Shown):
 def title_of(report: LakeReport) -> str:
     """Return a lake with the version of its last table and the recipe behind it."""
     tables = {table.name: table for table in report.tables}
-    last = next((tables[name] for name in ("tokens", "texts") if name in tables), report.tables[-1])
+    last = tables[last_table(tables)]
     recipe = "" if last.fingerprint is None else f", recipe {last.recipe} {last.fingerprint[:12]}"
     return f"{report.lake}, version {last.version} of {last.name}{recipe}"
 

@@ -21,6 +21,7 @@ from etl.delta.table import Table
 from etl.lake.quarantine import Quarantine
 from etl.lake.releases import tables_at
 from etl.lake.stage_costs import StageCost, stage_costs
+from etl.lake.table_names import token_tables
 from etl.lake.table_versions import stream_versions
 from etl.lake.unit_files import unit_parts
 
@@ -29,12 +30,14 @@ def report(lake: str, *, version: int | str | None = None) -> LakeReport:
     """Count the rows in the tables of a lake, by default the current ones.
 
     ``version`` is a version of the lake's last table, ``tokens`` or else ``texts``, or the name of a
-    release. Raises TableError if the lake has no documents, or if the version does not exist.
+    release. Of several tokenizers, the first one's tokens are counted by input file. Raises TableError if the
+    lake has no documents, or if the version does not exist.
     """
     url = storage.normalize(lake)
     tables = tables_at(url, version)
     files = {name: _count_files(table) for name, table in tables.items()}
-    sources = _by_source(files.values())
+    others = token_tables(tables)[1:]  # the first tokenizer's are counted by input file
+    sources = _by_source(each for name, each in files.items() if name not in others)
     logs = {name: _read_log(name, table) for name, table in tables.items()}
     documents = files["documents"]
     kinds = files["duplicates"].kinds if "duplicates" in files else Counter()
@@ -54,7 +57,7 @@ def report(lake: str, *, version: int | str | None = None) -> LakeReport:
         cut=kinds[schemas.CUT],
         tokenized=sum(source.tokenized for source in sources),
         tokens=sum(source.tokens for source in sources),
-        special_texts=sum(counts.special_texts for counts in _token_counts(logs)),
+        special_texts=_special_texts(logs),
         languages=languages,
         sources=sources,
         costs=_costs(logs),
@@ -106,6 +109,7 @@ def _table(log: _Log, table: Table, files: "_Files") -> TableReport:
         files=files.files,
         rows=files.rows,
         size=files.size,
+        tokens=files.by_source["tokens"].total() if schemas.is_tokens(log.name) else None,
         recipe=record.recipe if record else None,
         fingerprint=record.recipe_fingerprint if record else None,
         committed=log.committed,
@@ -138,7 +142,14 @@ def total_usage(usages: Iterable[schemas.Usage]) -> schemas.Usage:
 
 
 def _token_counts(logs: Mapping[str, _Log]) -> list[schemas.Counts]:
-    return logs["tokens"].counts if "tokens" in logs else []
+    """Return the counts of the commits to the tables of all tokenizers."""
+    return [counts for name in token_tables(logs) for counts in logs[name].counts]
+
+
+def _special_texts(logs: Mapping[str, _Log]) -> int:
+    return sum(
+        counts.special_texts for name in token_tables(logs)[:1] for counts in logs[name].counts
+    )
 
 
 @dataclass
@@ -170,7 +181,7 @@ def _count_files(table: Table) -> _Files:
             counts.languages.update(count_values(table, "lang", kept))
             _add_units(counts.by_source["rows"], table, files)
             _add_units(counts.by_source["kept"], table, kept)
-        elif name == "tokens":
+        elif schemas.is_tokens(name):
             _count_tokens(counts.by_source, table, files)
         elif name == "duplicates":
             counts.kinds.update(count_values(table, "kind", files))

@@ -22,7 +22,7 @@ from etl.lake.missing_tables import no_lake_error
 from etl.lake.open_table import find_table
 from etl.lake.quarantine import Quarantine, Quarantined
 from etl.lake.run_state import RunState
-from etl.lake.table_specs import SPECS
+from etl.lake.table_names import table_names
 from etl.lake.table_versions import stream_versions
 
 _MAX_ENTRIES: Final = 200  # of a log that are read to find the last run
@@ -107,7 +107,7 @@ def lake_status(lake: str, *, now: datetime | None = None) -> LakeStatus:
     url = storage.normalize(lake)
     now = datetime.now(UTC) if now is None else now
     jobs = [_job(lease, now) for lease in all_leases(url)]
-    found = {name: find_table(storage.join(url, name)) for name in SPECS}
+    found = {name: find_table(storage.join(url, name)) for name in table_names(url)}
     tables = {name: table for name, table in found.items() if table is not None}
     if not tables and not jobs:
         raise no_lake_error(url)

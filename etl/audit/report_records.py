@@ -23,6 +23,7 @@ class TableReport:
     recipe: str | None
     fingerprint: str | None  # of the recipe
     committed: str  # UTC, ISO 8601
+    tokens: int | None = None  # of a table with the tokens of a tokenizer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +78,7 @@ class LakeReport(Shown):
     rejected: dict[str, int]  # by rule, most frequent first
     duplicates: dict[str, int]  # left out, by kind
     cut: int  # documents that lost units which occur in other documents
-    tokenized: int  # documents with tokens
+    tokenized: int  # documents with tokens, here and below of the first tokenizer
     tokens: int
     special_texts: (
         int  # documents whose text spells a special token, over the runs behind the table
@@ -110,7 +111,7 @@ class LakeReport(Shown):
         return [
             make_grid(
                 "Tables",
-                ("table", "version", "rows", "files", "MB"),
+                ("table", "version", "rows", "files", "MB", "tokens"),
                 self.tables,
                 lambda each: (
                     each.name,
@@ -118,6 +119,7 @@ class LakeReport(Shown):
                     f"{each.rows:,}",
                     f"{each.files:,}",
                     f"{each.size / 1e6:,.1f}",
+                    "" if each.tokens is None else f"{each.tokens:,}",
                 ),
             ),
             share_grid("Rejected", "rule", self.rejected, of=self.rows),

@@ -8,8 +8,9 @@ import pyarrow as pa
 
 from etl import schemas, storage
 from etl.audit.recipe_changes import count_changes, find_strike
-from etl.audit.row_lookup import FoundRow, find_rows, is_struck
+from etl.audit.row_lookup import FoundRow, find_rows
 from etl.audit.shown_documents import Documents
+from etl.audit.token_rows import TokenRows
 from etl.audit.trace_records import (
     Cut,
     RowLocation,
@@ -18,22 +19,21 @@ from etl.audit.trace_records import (
     TracedDuplicate,
     TracedTable,
     TracedTokens,
+    commit_of,
     cut_of,
 )
 from etl.delta.table import Table
 from etl.delta.vacuum_records import is_vacuumed
 from etl.errors import StorageError, TableError
 from etl.html.card import CardList
-from etl.lake.open_ledger import find_ledger
 from etl.lake.quarantine import Quarantine
 from etl.lake.random_keys import random_keys
 from etl.lake.shuffled_table import buckets_of, seed_of
+from etl.lake.table_names import token_tables
 from etl.lake.table_specs import open_tables
 from etl.lake.table_versions import (
-    Version,
     added_in,
     current_versions,
-    latest_record,
     live_inputs,
     read_versions,
 )
@@ -84,31 +84,27 @@ class _TraceableLake:
         self._texts = tables.get("texts")
         self._shown = Documents(self.documents, self._texts)
         self.duplicates = tables.get("duplicates")
-        self.tokens = tables.get("tokens")
+        self._tokens = {name: TokenRows(tables[name]) for name in token_tables(tables)}
         self.shuffled = tables.get("tokens_shuffled")
-        self._ledger = find_ledger(self.tokens) if self.tokens is not None else None
         self._versions = read_versions(self.documents)
         inputs = live_inputs(self._versions)
         self._inputs, self._names = inputs.files(), inputs.names
-        self._token_versions = read_versions(self.tokens) if self.tokens else []
-        record = latest_record(self._token_versions)
-        self._token_inputs = {t.name: t.version for t in record.input_tables} if record else {}
 
     def trace(self, match: FoundRow) -> Trace:
         """Trace one row of ``documents``."""
         values = match.values
         key = unit_at(match.file, values["source"], values["row"])
-        done = self._ledger is not None and self._ledger.is_done(self._ledger.key(key))
         address = {"source": values["source"], "row": values["row"]}
         kept = values["verdict"] == "kept"
-        decision = self._decision(address, done=done) if kept else None
+        decision = self._decision(address, key) if kept else None
         [shown] = self._shown.show([values])
         duplicate = cut = None
         if decision is not None and decision[0]["kind"] in schemas.WHOLE:
             duplicate = self._duplicate(*decision)
         elif decision is not None:
             cut = cut_of(decision[0], shown.text or "", decision[1])
-        tokens = self._tokens_of(address) if kept else None
+        found = {name: table.find(address) for name, table in self._tokens.items() if kept}
+        tokens = {name: each for name, each in found.items() if each is not None}
         return Trace(
             id=values["id"],
             source=values["source"],
@@ -121,14 +117,14 @@ class _TraceableLake:
             signals=shown.signals,
             text=shown.text[:_PREVIEW_CHARS] if shown.text is not None else None,
             missing_text=shown.missing_text,
-            outcome=self._outcome(values, duplicate or cut, tokens, done=done),
+            outcome=self._outcome(values, duplicate or cut, tokens, unit=key),
             document=RowLocation(
                 file=match.path, row=match.number, commit=self._commit(match.path, values["source"])
             ),
             duplicate=duplicate,
             cut=cut,
             tokens=tokens,
-            shuffled=None if tokens is None else self._shuffled_row(address),
+            shuffled=self._shuffled_row(address) if "tokens" in tokens else None,
             input=self._inputs.get(values["source"]),
             table=self._source_table(values["source"]),
             names=sorted(
@@ -169,7 +165,7 @@ class _TraceableLake:
                 record.action == "change" or any(file.uri == source for file in record.input_files)
             )
         ]
-        return _as_commit(added_in(self.documents, path, candidates or self._versions[::-1]))
+        return commit_of(added_in(self.documents, path, candidates or self._versions[::-1]))
 
     def _source_table(self, source: str) -> TracedTable | None:
         """Return the Delta table that an input file belongs to, by the recipe that read it."""
@@ -186,15 +182,14 @@ class _TraceableLake:
         url = next((url for url in urls if source.startswith(f"{url}/")), source)
         return TracedTable(url=url, version=file.version, is_stored=is_stored)
 
-    def _decision(
-        self, address: dict[str, Any], *, done: bool
-    ) -> tuple[dict[str, Any], Table] | None:
-        """Return a document's row of ``duplicates``, at the version that ``tokens`` was built from."""
+    def _decision(self, address: dict[str, Any], unit: str) -> tuple[dict[str, Any], Table] | None:
+        """Return a document's row of ``duplicates``, at the version that its first tokens were made from."""
         table = self.duplicates
         if table is None:
             return None
-        if done and self._token_inputs.get("duplicates", table.version) != table.version:
-            old = Table.open(table.url, self._token_inputs["duplicates"])
+        done = next((tokens for tokens in self._tokens.values() if tokens.is_done(unit)), None)
+        if done is not None and done.read.get("duplicates", table.version) != table.version:
+            old = Table.open(table.url, done.read["duplicates"])
             table = table if is_vacuumed(old.url, old.version) else old
         row = next(find_rows(table, address), None)
         return None if row is None else (row.values, table)
@@ -215,19 +210,6 @@ class _TraceableLake:
             version=table.version,
         )
 
-    def _tokens_of(self, address: dict[str, Any]) -> TracedTokens | None:
-        if self.tokens is None:
-            return None
-        row = next(find_rows(self.tokens, address, ["num_tokens", "token_end"]), None)
-        if row is None:
-            return None
-        commit = _as_commit(added_in(self.tokens, row.path, self._token_versions[::-1]))
-        return TracedTokens(
-            location=RowLocation(file=row.path, row=row.number, commit=commit),
-            first_token=row.values["token_end"] - row.values["num_tokens"],
-            num_tokens=row.values["num_tokens"],
-        )
-
     def _shuffled_row(self, address: dict[str, Any]) -> RowLocation | None:
         """Return the location of a row in the shuffled table: its key says which file of a part has it."""
         seed = seed_of(self.shuffled)
@@ -242,37 +224,45 @@ class _TraceableLake:
         if row is None:
             return None
         commit = added_in(self.shuffled, row.path, read_versions(self.shuffled)[::-1])
-        return RowLocation(file=row.path, row=row.number, commit=_as_commit(commit))
+        return RowLocation(file=row.path, row=row.number, commit=commit_of(commit))
 
     def _outcome(
         self,
         values: dict[str, Any],
         replaced: TracedDuplicate | Cut | None,
-        tokens: TracedTokens | None,
+        tokens: dict[str, TracedTokens],
         *,
-        done: bool,
+        unit: str,
     ) -> str:
         if values["verdict"] != "kept":
             return f"rejected by {values['reason']}{self._strike(values['source'], values['row'])}"
-        if tokens is not None:
+        if tokens:
             cut = f"; {replaced.outcome}" if isinstance(replaced, Cut) else ""
-            return f"kept; {many(tokens.num_tokens, 'token')}{cut}"
+            return f"kept; {self._counts(tokens)}{cut}"
         if isinstance(replaced, TracedDuplicate):
             keeper = f"{replaced.keeper_source} row {replaced.keeper_row}"
             where = f" in {replaced.keeper_lake}" if replaced.keeper_lake is not None else ""
             return f"left out: {replaced.kind} duplicate of {keeper}{where}"
         if replaced is not None and replaced.left_out:
             return replaced.outcome
-        return self._untokenized(values["source"], values["row"], done=done)
+        return self._untokenized(values["source"], values["row"], unit)
 
-    def _untokenized(self, source: str, row: int, *, done: bool) -> str:
-        if self.tokens is None:
+    def _counts(self, tokens: dict[str, TracedTokens]) -> str:
+        """Return the number of tokens, by table if the lake has several tokenizers."""
+        if len(self._tokens) == 1:
+            return "".join(many(each.num_tokens, "token") for each in tokens.values())
+        counts = {name: many(each.num_tokens, "token") for name, each in tokens.items()}
+        return ", ".join(f"{counts.get(name, 'none')} in {name}" for name in self._tokens)
+
+    def _untokenized(self, source: str, row: int, unit: str) -> str:
+        first = next(iter(self._tokens.values()), None)
+        if first is None:
             return "kept; the lake has no tokens: its recipe does not tokenize"
-        if done:
+        if first.is_done(unit):
             number = count_changes(self._versions)
-            if self._ledger is not None and self._ledger.change < number:
+            if first.change is not None and first.change < number:
                 return f"kept by change {number} of the recipe, not tokenized yet: run it again"
-            if is_struck(self.tokens, {"source": source, "row": row}):
+            if first.is_struck({"source": source, "row": row}):
                 return "kept, but its tokens are struck"
             return "kept, but its tokens are missing: run `etl verify`"
         error = next(self._quarantined(source), None)
@@ -286,22 +276,9 @@ class _TraceableLake:
 
     def _quarantined(self, source: str) -> Iterator[str]:
         for note in Quarantine(self.url).notes():
-            if note.step == "tokens" and note.source == source:
+            if note.step in self._tokens and note.source == source:
                 yield note.error
 
 
 def _as_list(path: str | list[str]) -> list[str]:
     return [path] if isinstance(path, str) else path
-
-
-def _as_commit(version: Version | None) -> TracedCommit | None:
-    if version is None:
-        return None
-    record = version.lineage
-    return TracedCommit(
-        version=version.version,
-        time=version.time,
-        run_id=record.run_id if record else None,
-        recipe=record.recipe if record else None,
-        fingerprint=record.recipe_fingerprint if record else None,
-    )

@@ -12,6 +12,7 @@ from etl.audit.rule_limits import FailedLimit
 from etl.delta.table import Table
 from etl.html.card import Card, Shown, document_card
 from etl.lake.commit_info import find_record
+from etl.lake.table_versions import Version
 from etl.recipe.recipe import Recipe
 from etl.stages import DedupParagraphs
 from etl.stages.dedup_base import DedupStage, find_cutting_stage
@@ -148,7 +149,7 @@ class Trace(Shown):
     document: RowLocation
     duplicate: TracedDuplicate | None
     cut: Cut | None  # its units that occur in other documents
-    tokens: TracedTokens | None
+    tokens: dict[str, TracedTokens]  # by table, of each tokenizer
     shuffled: RowLocation | None  # in ``tokens_shuffled``
     input: schemas.InputFile | None
     names: list[str] = field(
@@ -169,12 +170,26 @@ class Trace(Shown):
             facts["similarity"] = f"{sign}{other.similarity:.2f}"
         if self.cut is not None:
             facts["cut"] = self.cut.outcome
-        if self.tokens is not None:
-            facts["tokens"] = f"{self.tokens.num_tokens:,}, in {_location(self.tokens.location)}"
+        for name, tokens in self.tokens.items():
+            facts[name] = f"{tokens.num_tokens:,}, in {_location(tokens.location)}"
         if self.shuffled is not None:
             facts["shuffled"] = _location(self.shuffled)
         facts["no text"] = self.missing_text
         return [document_card(self, facts)]
+
+
+def commit_of(version: Version | None) -> TracedCommit | None:
+    """Return the commit that made a version, as a trace shows it."""
+    if version is None:
+        return None
+    record = version.lineage
+    return TracedCommit(
+        version=version.version,
+        time=version.time,
+        run_id=record.run_id if record else None,
+        recipe=record.recipe if record else None,
+        fingerprint=record.recipe_fingerprint if record else None,
+    )
 
 
 def _location(location: RowLocation) -> str:

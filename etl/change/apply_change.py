@@ -34,7 +34,7 @@ from etl.change.follow import Follower, OriginOf
 from etl.change.input_rows import InputUnit, find_inputs
 from etl.change.judge import Judge
 from etl.change.recipe_columns import RecipeColumns
-from etl.change.refusals import find_refusals, recorded_recipe
+from etl.change.refusals import find_refusals, recorded_recipe, unnamed_tables
 from etl.errors import ConflictError, MismatchError
 from etl.lake.commit_info import find_record
 from etl.lake.drop_units import sharing_units
@@ -174,6 +174,9 @@ def find_lake_change(
     gone = [unit for unit in firsts if unit not in inputs]
     names = sorted({str(files[unit][0]["min.source"]) for unit in gone})
     refusals = [_gone(names)] if names else []
+    # Without deduplication, a document that may come is one of these; with it, any duplicate may.
+    if firsts or any(each.by_text for each in changes.values()) or "duplicates" in ledgers:
+        refusals += unnamed_tables(recipe, ledgers)
     return found(
         refusals=refusals,
         judge=judge,

@@ -33,7 +33,7 @@ from etl.lake.ledger import Describe, Ledger
 from etl.lake.ledger_entry import Drop, LedgerEntry
 from etl.lake.lineage_record import Change, Origin
 from etl.lake.row_difference import RowDifference, find_difference
-from etl.lake.table_specs import ARCHIVED_TOKENS, SPECS, TOKENS
+from etl.lake.table_specs import SPECS, spec_of, token_layout
 from etl.lake.token_writer import TokenWriter
 from etl.lake.unit_files import unit_files
 from etl.lake.work_units import kept_units
@@ -42,6 +42,7 @@ from etl.recipe.recipe import Recipe
 from etl.schemas import TableName
 from etl.stages.dedup_base import find_cutting_stage
 from etl.stages.stage_clock import StageClock
+from etl.stages.tokenize import Tokenize
 
 OriginOf = Callable[[TableName], Origin]
 
@@ -80,13 +81,14 @@ class Follower:
                 continue
             if name == "texts":
                 self._follow_texts(ledger)
-            elif name == "tokens":
+            elif schemas.is_tokens(name) and ledger.fingerprint:  # else no recipe has filled it
                 self._follow_tokens(ledger)
             elif name == "duplicates":
                 spec = SPECS[name]
                 self._drop(ledger, Drop(rebuild=(spec.schema(self.recipe), spec.layout)), "rebuild")
             else:
-                self._drop(ledger, drop_all(ledger) if SPECS[name].is_index else Drop(), "strike")
+                drop = drop_all(ledger) if spec_of(name).is_index else Drop()
+                self._drop(ledger, drop, "strike")
 
     def _drop(self, ledger: Ledger, drop: Drop, action: schemas.Action) -> None:
         describe = self._describe(ledger.url.rpartition("/")[2], action)
@@ -101,13 +103,15 @@ class Follower:
         table, texts = ledger.table, self.ledgers["texts"].table
         assert table is not None
         assert texts is not None
-        if (record := find_record(table)) is not None and changes_tokens(record, self.recipe):
+        if changes_tokens(ledger, self.recipe):
             raise MismatchError(
                 "the tokens do not follow the last change of the recipe yet, and another tokenizer made them",
                 where=table.url,
                 hint="run the recipe with the earlier `tokenize` first, or pass --rebuild",
             )
         waits, cuts = self._waits(ledger, texts), find_cutting_stage(self.recipe.dedup_stages)
+        if cuts is not None:
+            self._tokenizer(table)
         if waits or cuts is not None:
             self._adopt(ledger, table)
         if waits:
@@ -117,6 +121,17 @@ class Follower:
             return
         difference, missing = self._difference(ledger, ["source", "row"], self._left_out())
         self._commit(ledger, difference, self._write_tokens(ledger, texts, missing))
+
+    def _tokenizer(self, table: Table) -> Tokenize:
+        """Return the tokenizer of a table that gets rows; raise MismatchError if the recipe has none."""
+        name = table.url.rpartition("/")[2]
+        if name in self.recipe.tokenizers:
+            return self.recipe.tokenizers[name]
+        raise MismatchError(
+            "a change of the recipe adds rows, and the recipe does not name the table's tokenizer",
+            where=table.url,
+            hint=f"add its `tokenize`, or remove the table: `etl drop {self.recipe.lake} {name} --yes`",
+        )
 
     def _adopt(self, ledger: Ledger, table: Table) -> None:
         """Commit that a table belongs to the recipe, so that runs planned before the change fail."""
@@ -212,13 +227,15 @@ class Follower:
 
     def _write_tokens(self, ledger: Ledger, texts: Table, missing: _Addresses) -> list[LedgerEntry]:
         """Tokenize documents from their stored texts; return the entries of their units."""
-        entries = []
-        text_files = files_by_unit(texts) if missing else {}
-        stage = self.recipe.tokenize_stage
-        layout = ARCHIVED_TOKENS if stage is not None and stage.archive else TOKENS.layout
+        if not missing:
+            return []
+        entries, text_files = [], files_by_unit(texts)
+        assert ledger.table is not None
+        stage = self._tokenizer(ledger.table)
+        layout = token_layout(stage)
         for unit, rows in sorted(missing.items()):
             writer = DataFileWriter(ledger.url, schemas.TOKENS, layout, name=ledger.key(unit))
-            tokens = TokenWriter(self.recipe, writer.append, StageClock())
+            tokens = TokenWriter(stage, writer.append, StageClock())
             wanted, found = pa.array(sorted(rows), pa.int64()), 0
             for file in text_files[unit]:
                 stored = read_live_rows(texts.url, file, ["id", "source", "row", "text"])
@@ -238,7 +255,7 @@ class Follower:
 
     def _describe(self, name: str, action: schemas.Action = "strike") -> Describe:
         """Return a function that describes the commit of a table that follows."""
-        spec, ledger = SPECS[name], self.ledgers[name]
+        spec, ledger = spec_of(name), self.ledgers[name]
         tables = [self.ledgers[n].table for n in spec.made_from if n in self.ledgers]
         read = [
             schemas.InputTable(name=t.url.rpartition("/")[2], url=t.url, version=t.version)
@@ -254,7 +271,11 @@ class Follower:
             if name in self.recipe.steps:
                 return self.job.record(self.origin(spec.name), change)
             assert ledger.table is not None
-            return self.job.record_on(ledger.table, change)
+            if (record := find_record(ledger.table)) is None or not schemas.is_tokens(name):
+                return self.job.record_on(ledger.table, change)
+            return self.job.record(
+                replace(Origin.of(record), fingerprint=ledger.fingerprint), change
+            )
 
         return describe
 

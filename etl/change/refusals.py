@@ -6,6 +6,8 @@ from typing import Any
 from etl import schemas
 from etl.change.recipe_columns import RecipeColumns
 from etl.lake.ledger import Ledger
+from etl.lake.recipe_ledgers import tokenizer_of
+from etl.lake.table_names import token_tables
 from etl.recipe.recipe import Recipe
 from etl.stages import Stage
 from etl.stages.document_columns import describing_stages
@@ -25,14 +27,20 @@ def find_refusals(record: schemas.Lineage, new: Recipe, ledgers: Mapping[str, Le
         *_of_input(old, new),
         *_of_stages(old, record.canonical["stages"], new, canonical["stages"]),
         *_of_dedup(old, new, ledgers),
-        *_of_tables(record, new, ledgers),
+        *_of_tables(new, ledgers),
     ]
 
 
-def changes_tokens(record: schemas.Lineage, new: Recipe) -> bool:
-    """Return whether a recipe tokenizes in another way, or not at all."""
-    old, stages = record.canonical["stages"], new.canonical()["stages"]
-    return _of_kind(old, "tokenize") != _of_kind(stages, "tokenize")
+def changes_tokens(ledger: Ledger, new: Recipe) -> bool:
+    """Return whether a recipe fills a table of tokens by another tokenizer.
+
+    A recipe that does not name the table adds no rows, and changes nothing in this way.
+    """
+    name = ledger.url.rpartition("/")[2]
+    if ledger.table is None or name not in new.tokenizers:
+        return False
+    old = tokenizer_of(ledger.table)  # None: it never had rows
+    return old is not None and old != new.tokenizers[name].identity()
 
 
 def _of_input(old: Recipe, new: Recipe) -> Iterator[str]:
@@ -83,12 +91,15 @@ def _of_dedup(old: Recipe, new: Recipe, ledgers: Mapping[str, Ledger]) -> Iterat
         yield "`against` compares with lakes that may have changed"
 
 
-def _of_tables(
-    record: schemas.Lineage, new: Recipe, ledgers: Mapping[str, Ledger]
-) -> Iterator[str]:
-    if "tokens" in ledgers and changes_tokens(record, new):
-        yield "`tokenize` changes all tokens"
+def _of_tables(new: Recipe, ledgers: Mapping[str, Ledger]) -> Iterator[str]:
+    for name in token_tables(ledgers):
+        if changes_tokens(ledgers[name], new):
+            yield f"`tokenize` changes all rows of {name}"
 
 
-def _of_kind(stages: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
-    return [stage for stage in stages if stage["kind"].startswith(kind)]
+def unnamed_tables(new: Recipe, ledgers: Mapping[str, Ledger]) -> Iterator[str]:
+    """Yield a reason for each table of tokens that may need rows, and that a recipe does not name."""
+    for name in token_tables(ledgers):
+        if name not in new.tokenizers:
+            drop = f"`etl drop {new.lake} {name} --yes`"
+            yield f"{name} may need new rows: name its tokenizer in the recipe, or {drop}"

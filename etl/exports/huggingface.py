@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from etl.delta.live_rows import live_rows
 from etl.errors import LoaderError
-from etl.lake import releases
+from etl.lake.open_tokens import open_tokens
 
 if TYPE_CHECKING:
     import datasets
@@ -33,7 +33,7 @@ def to_huggingface(lake: str, *, version: int | str | None = None) -> "datasets.
         import datasets
     except ImportError as error:
         raise LoaderError("the library datasets is missing", hint="pip install datasets") from error
-    table = releases.open_tokens(lake, version)
+    table = open_tokens(lake, version)
     files = [*table.files("path", "vector")]
     features = datasets.Features(
         {

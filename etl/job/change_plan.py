@@ -13,8 +13,10 @@ from typing import Final
 from etl.change.apply_change import LakeChange, find_lake_change
 from etl.html.card import Card, Shown
 from etl.job.cost_estimate import MEGABYTES_PER_SECOND, STARTUP_SECONDS, estimate_cost
-from etl.job.plan import Drops, make_plan
+from etl.job.plan import Drops, check_stages, plan_work
+from etl.lake.recipe_ledgers import open_ledgers
 from etl.lake.stage_costs import READ, TOKENIZE
+from etl.lake.table_names import token_tables
 from etl.plural import many
 from etl.recipe.overrides import SettingsLike
 from etl.recipe.recipe import Recipe, RecipeLike
@@ -44,6 +46,10 @@ class ChangePlan(Shown):
     retokenizes: bool  # whether all of these are tokenized again
     core_seconds: float
     rebuild_core_seconds: float
+    unfilled: tuple[
+        str, ...
+    ] = ()  # tables that the recipe does not fill, so that it cannot rebuild others
+    tokens: tuple[str, ...] = ()  # the tables of tokens, which all follow
 
     def _cards(self) -> list[Card]:
         """Return the plan as a card."""
@@ -67,27 +73,34 @@ class ChangePlan(Shown):
             yield f"input       {read if self.records else 'none is read'}"
             yield from self._of_decisions()
             yield f"cost        about {self.core_seconds:,.2f} core-seconds"
-        yield f"--rebuild   about {self.rebuild_core_seconds:,.1f} core-seconds"
+        yield f"--rebuild   {self._rebuild()}"
 
     def _of_decisions(self) -> Iterator[str]:
         """Yield what follows of the documents that come and leave."""
+        each = f", in each of {' and '.join(self.tokens)}" if len(self.tokens) > 1 else ""
         if not self.arrivals:
-            yield f"tokens      of {many(self.leave, 'document')} struck, of {self.come:,} added"
+            yield f"tokens      of {many(self.leave, 'document')} struck, of {self.come:,} added{each}"
             return
         documents, arrivals = many(self.compared, "document"), many(self.arrivals, "arrival")
         yield f"dedup       {documents} in {arrivals} compared again by stored hashes and signatures"
         if self.retokenizes:
-            yield "tokens      all are made again, from stored texts, since passages are cut"
+            yield f"tokens      all are made again, from stored texts, since passages are cut{each}"
             return
         yield (
             f"tokens      of up to {many(self.leave, 'document')} struck, of up to {self.come:,} added, "
-            "and of documents whose decision changes"
+            f"and of documents whose decision changes{each}"
         )
+
+    def _rebuild(self) -> str:
+        if self.unfilled:
+            return f"not possible: the recipe does not fill {', '.join(self.unfilled)}"
+        return f"about {self.rebuild_core_seconds:,.1f} core-seconds"
 
     def advice(self) -> str:
         """Return what the change does and costs, and what a user can do, as a hint of an error."""
-        rebuild = f"about {self.rebuild_core_seconds:,.1f} core-seconds"
-        way = f"use another --lake, or pass --rebuild ({rebuild}; older versions stay readable)"
+        way = f"use another --lake, or pass --rebuild ({self._rebuild()}; older versions stay readable)"
+        if self.unfilled:
+            way = f"use another --lake (--rebuild is {self._rebuild()})"
         if self.refusals:
             return way
         shown = "; ".join(" ".join(line.split()) for line in [*self.lines()][:-1])
@@ -109,7 +122,9 @@ def plan_change(
 
 def price_change(change: LakeChange) -> ChangePlan:
     """Return the plan of a change; lists the source, and raises SourceError if that is not possible."""
-    plan, units = make_plan(change.recipe, Drops(rebuild=True)), change.units.values()
+    check_stages(change.recipe)
+    plan = plan_work(change.recipe, open_ledgers(change.recipe), Drops(rebuild=True))
+    units = change.units.values()
     rebuild = estimate_cost(plan)
     records = change.come + change.by_input
     expansion = rebuild.text_bytes / max(plan.num_bytes, 1)
@@ -141,4 +156,6 @@ def price_change(change: LakeChange) -> ChangePlan:
             2,
         ),
         rebuild_core_seconds=rebuild.usage.core_seconds,
+        unfilled=plan.unfilled,
+        tokens=tuple(token_tables(change.ledgers)),
     )

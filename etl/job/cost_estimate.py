@@ -136,18 +136,26 @@ def estimate_cost(
     old = plan.units.num_bytes / stored
     units = max(plan.units.undecided, plan.units.untokenized)
     seconds = text * sum(basis.seconds(part) for part in _first_parts(recipe))
-    seconds += (text + old) * sum(basis.seconds(part) for part in _later_parts(recipe))
+    decided, tokenized = (
+        text + plan.units.undecided_bytes / stored,
+        len(recipe.tokenizers) * text + plan.units.untokenized_bytes / stored,
+    )
+    seconds += decided * sum(basis.seconds(stage.kind) for stage in recipe.dedup_stages)
+    seconds += tokenized * (basis.seconds(TOKENIZE) + basis.seconds(f"{TOKENIZE}.write"))
+    # Without deduplication, the first pass has the texts for the first tokenizer.
+    read_again = tokenized - (0 if recipe.dedup_stages else text * bool(recipe.tokenizers))
+    seconds += read_again * basis.seconds(f"{TOKENIZE}.read")
     workers = workers or local_workers(plan.planned_bytes)
     split_bytes = recipe.source.split_bytes
     read_packs = sum(1 for _ in pack_units(plan.splits, split_bytes=split_bytes))
     unit_packs = count_packs(units, round(old), split_bytes=split_bytes)
     workers = min(workers, max(read_packs, unit_packs))
     files = _num_files(recipe, read_packs, unit_packs)
-    added = _stored_bytes(recipe, basis, text, old) + (0 if basis.run_id else files * _FILE_BYTES)
-    later_reads = round((text + old) * stored * _num_later_passes(recipe))
-    reads, writes = _requests(
-        plan, inputs=inputs, later_reads=later_reads, files=files, units=units
-    )
+    added = _stored_bytes(recipe, basis, text, decided=decided, tokenized=tokenized)
+    added += 0 if basis.run_id else files * _FILE_BYTES
+    compared = decided * text_reads(stage.kind for stage in recipe.dedup_stages)
+    later_reads = round((compared + read_again) * stored)
+    reads, writes = _requests(plan, inputs=inputs, later_reads=later_reads, files=files)
     usage = Usage(
         core_seconds=round(seconds * basis.overhead + STARTUP_SECONDS * workers, 1),
         read_bytes=inputs + later_reads,
@@ -178,43 +186,27 @@ def _first_parts(recipe: Recipe) -> Iterator[str]:
     yield from (stage.kind for stage in recipe.documents_stages)
 
 
-def _later_parts(recipe: Recipe) -> Iterator[str]:
-    yield from (stage.kind for stage in recipe.dedup_stages)
-    if recipe.tokenize_stage is not None:
-        yield from (TOKENIZE, f"{TOKENIZE}.write")
-        if recipe.dedup_stages:
-            yield f"{TOKENIZE}.read"
-
-
-def _num_later_passes(recipe: Recipe) -> float:
-    """Return how often the stored text is read after the first pass: by exact comparison, by tokenizing."""
-    stages = recipe.dedup_stages
-    tokenizes = recipe.tokenize_stage is not None and bool(stages)
-    return float(tokenizes) + text_reads(stage.kind for stage in stages)
-
-
-def _stored_bytes(recipe: Recipe, basis: Basis, text: float, old: float) -> int:
-    """Return the bytes that the tables grow by."""
+def _stored_bytes(
+    recipe: Recipe, basis: Basis, text: float, *, decided: float, tokenized: float
+) -> int:
+    """Return the bytes that the tables grow by, given the bytes of text that each step processes."""
     added = text * basis.stored.get("documents", _STORED_DOCUMENTS)
     added += text * basis.stored.get("texts", STORED_TEXT)
     if recipe.dedup_stages:
         share = stored_share(stage.kind for stage in recipe.dedup_stages)
         known = [basis.stored[name] for name in ("duplicates", "keys") if name in basis.stored]
-        added += (text + old) * (sum(known) if known else share)
-    if recipe.tokenize_stage is not None:
-        added += (text + old) * basis.stored.get("tokens", _TOKEN_BYTES)
+        added += decided * (sum(known) if known else share)
+    added += tokenized * basis.stored.get("tokens", _TOKEN_BYTES)
     return round(added)
 
 
 def _num_files(recipe: Recipe, read: int, tokenized: int) -> int:
     """Return how many data files a run writes, given the packs that it reads, and others to tokenize."""
     of_documents = 4 if recipe.rejected.text else 3  # kept and rejected, and texts
-    return of_documents * read + (read + tokenized if recipe.tokenize_stage is not None else 0)
+    return (of_documents + len(recipe.tokenizers)) * read + tokenized
 
 
-def _requests(
-    plan: Plan, *, inputs: int, later_reads: int, files: int, units: int
-) -> tuple[int, int]:
+def _requests(plan: Plan, *, inputs: int, later_reads: int, files: int) -> tuple[int, int]:
     """Return the requests to S3 that read and that write; 0 if neither lake nor input is there."""
     recipe, splits = plan.recipe, len(plan.splits)
     reads = writes = 0.0
@@ -223,13 +215,12 @@ def _requests(
     if not all(storage.is_local(path) for path in recipe.source.paths):
         reads += splits * _SPLIT_READS + len(plan.uncounted) * _COUNT_READS + inputs / RANGE_BYTES
     if not storage.is_local(str(recipe.lake)):
-        later = [stage.kind for stage in (*recipe.dedup_stages, recipe.tokenize_stage) if stage]
-        unit_reads = (
-            DEDUP_COSTS[k].unit_reads if k in DEDUP_COSTS else _TOKENIZE_READS for k in later
-        )
-        commits = (2 + len(later)) * (1 + splits / _SPLITS_PER_COMMIT)
+        unit_reads = sum(DEDUP_COSTS[stage.kind].unit_reads for stage in recipe.dedup_stages)
+        later = len(recipe.dedup_stages) + len(recipe.tokenizers)
+        commits = (2 + later) * (1 + splits / _SPLITS_PER_COMMIT)
         reads += _PLAN_READS + commits * _COMMIT_READS + later_reads / RANGE_BYTES
-        reads += (splits + units) * sum(unit_reads)
+        reads += (splits + plan.units.undecided) * unit_reads
+        reads += (len(recipe.tokenizers) * splits + plan.units.untokenized) * _TOKENIZE_READS
         writes += _PLAN_WRITES + commits * _COMMIT_WRITES + files
     return round(reads), round(writes)
 
@@ -268,11 +259,15 @@ def _learn(record: schemas.Lineage) -> Basis:
     run = _run_of(record)
     text = run.documents.text_bytes
     seconds: dict[str, float] = {}
-    for cost in stage_costs(record.canonical["stages"], [run.documents], [run.tokens]):
+    stages = record.canonical["stages"]
+    measured = 0.0
+    tokenizers = max(sum(stage["kind"] == TOKENIZE for stage in stages), 1)
+    for cost in stage_costs(stages, [run.documents], [run.tokens]):
         # A stage is named with its number: "3 python"; signals are named after what they share.
         kind = cost.name.split()[-1]
-        seconds[kind] = seconds.get(kind, 0.0) + cost.seconds / text
-    measured = sum(seconds.values()) * text
+        size = text * (tokenizers if kind.partition(".")[0] == TOKENIZE else 1)
+        seconds[kind] = seconds.get(kind, 0.0) + cost.seconds / size
+        measured += cost.seconds
     overhead = _OVERHEAD
     if measured > _ENOUGH_SECONDS:  # it includes the start of the workers, and deduplication
         overhead = max(1.0, run.used.core_seconds / measured)

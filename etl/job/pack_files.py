@@ -9,11 +9,11 @@ import pyarrow as pa
 from etl import schemas
 from etl.errors import LimitError
 from etl.lake.stage_costs import TOKENIZE, WRITE
-from etl.lake.table_specs import ARCHIVED_TOKENS, DOCUMENTS, TEXTS, TOKENS
+from etl.lake.table_specs import DOCUMENTS, TEXTS, token_layout
 from etl.lake.unit_files import UnitRows, to_tag
 from etl.parquet.data_file import DataFile, DataFileWriter
 from etl.parquet.layout import Layout
-from etl.recipe.recipe import Recipe
+from etl.recipe.recipe import Recipe, Step
 from etl.schemas import TableName
 from etl.stages.stage_clock import StageClock
 
@@ -27,7 +27,7 @@ def write_cost(name: TableName) -> str:
     >>> write_cost("texts"), write_cost("tokens")
     ('write', 'tokenize.write')
     """
-    return f"{TOKENIZE}.{WRITE}" if name == "tokens" else WRITE
+    return f"{TOKENIZE}.{WRITE}" if schemas.is_tokens(name) else WRITE
 
 
 class PackFiles:
@@ -54,12 +54,10 @@ class PackFiles:
                 url, schema = recipe.table_url(spec.name), spec.schema(recipe)
                 self._add(spec.name, verdict, url, schema, spec.layout, key)
 
-    def add_tokens(self, recipe: Recipe, key: str) -> None:
-        """Add the file of ``tokens``; ``key`` is that of the first unit in this table."""
-        stage = recipe.tokenize_stage
-        assert stage is not None
-        layout = ARCHIVED_TOKENS if stage.archive else TOKENS.layout
-        self._add("tokens", "", recipe.table_url("tokens"), schemas.TOKENS, layout, key)
+    def add_tokens(self, recipe: Recipe, step: Step, key: str) -> None:
+        """Add the file of a tokenizer's table; ``key`` is that of the first unit in this table."""
+        layout = token_layout(recipe.tokenizers[step])
+        self._add(step, "", recipe.table_url(step), schemas.TOKENS, layout, key)
 
     def _add(
         self, name: TableName, verdict: str, url: str, schema: pa.Schema, layout: Layout, key: str

@@ -4,10 +4,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, islice
 from typing import Any, Final
 
+from etl import schemas
 from etl.compact_collections import SpilledList
 from etl.dedup.reference_lakes import ReferenceLake, open_reference_lakes
 from etl.delta.moved_rows import Move
@@ -21,7 +22,7 @@ from etl.lake.lake_epochs import all_ledgers, lake_epoch_of
 from etl.lake.ledger import Ledger
 from etl.lake.missing_inputs import MissingInputs
 from etl.lake.recipe_ledgers import open_ledgers
-from etl.lake.table_specs import SPECS
+from etl.lake.table_specs import spec_of
 from etl.plural import many
 from etl.recipe.recipe import Recipe, Step
 from etl.recipe.recipe_diff import differences
@@ -64,6 +65,9 @@ class Plan:
     others: tuple[ReferenceLake, ...] = ()  # other lakes to compare the documents with
     moves: Mapping[str, Sequence[Move]] = field(default_factory=dict)  # to be kept, by table id
     problems: tuple[StorageError, ...] = ()  # of files and folders that are left out
+    unfilled: tuple[
+        str, ...
+    ] = ()  # tables with rows made from others that the recipe does not fill
 
     @cached_property
     def num_bytes(self) -> int:
@@ -95,10 +99,12 @@ class Plan:
 def make_plan(recipe: Recipe, drops: Drops = NO_DROPS) -> Plan:
     """List the source, compare it with the lake, and return the remaining work.
 
-    Raises the errors of ``check_stages`` and ``plan_work``.
+    Raises the errors of ``check_stages``, ``plan_work`` and ``check_drops``.
     """
     check_stages(recipe)
-    return plan_work(recipe, open_ledgers(recipe), drops)
+    plan = plan_work(recipe, open_ledgers(recipe), drops)
+    check_drops(plan, drops)
+    return plan
 
 
 def check_stages(recipe: Recipe) -> None:
@@ -163,13 +169,11 @@ def plan_work(
     if drops.drop_missing:
         changed, missing = changed | dict.fromkeys(missing, _MISSING), []
     if changed and "duplicates" in ledgers:  # the replaced rows may be keepers of other files' rows
-        decided = ("duplicates", "tokens")
+        decided = ("duplicates", *recipe.tokenizers)
         begin = tuple(s for s in recipe.steps if s in begin or s in decided)
-    if changed or drops.rebuild:
-        _check_tables(recipe, existing)
     for name, ledger in existing.items():
         if ledger.table is not None:
-            removes = name in begin or bool(changed) or SPECS[name].is_index
+            removes = name in begin or bool(changed) or spec_of(name).is_index
             ledger.table.check_writable(removes=removes)
     uncounted = {split.uri for split in todo if split.first_row is None}
     problems = [error for stage in recipe.stages for error in stage.unreadable_files()]
@@ -189,6 +193,7 @@ def plan_work(
         others=tuple(others),
         moves=listing.moves,
         problems=(*listing.problems, *problems),
+        unfilled=tuple(filter(partial(_is_unfilled, recipe), existing)),
     )
 
 
@@ -216,7 +221,7 @@ def _check_missing_tables(
     """Raise DamagedLogError if a table is missing, and another one has rows that were made from it."""
     missing = [step for step in recipe.steps if ledgers[step].table is None]
     for step, ledger in ledgers.items():
-        lost = [name for name in missing if name in SPECS[step].made_from]
+        lost = [name for name in missing if name in spec_of(step).made_from]
         if lost and step not in begin and ledger.has_rows():
             raise DamagedLogError(
                 "the table is missing, but others that were made from it are there",
@@ -235,7 +240,7 @@ def _check_foreign_changes(
         if (changes := ledger.foreign_changes()) is not None:
             raise changes.error(ledger.url)
         columns = {field.name: field.type for field in ledger.table.schema}
-        for column in SPECS[step].schema(recipe):
+        for column in spec_of(step).schema(recipe):
             if columns.get(column.name) != column.type:
                 raise MismatchError(
                     f"another program has changed or removed the column {column.name!r}",
@@ -244,16 +249,25 @@ def _check_foreign_changes(
                 )
 
 
-def _check_tables(recipe: Recipe, ledgers: Mapping[str, Ledger]) -> None:
-    """Raise MismatchError if rows of tables that the recipe does not fill depend on the dropped rows."""
-    for name, ledger in ledgers.items():
-        spec = SPECS[name]
-        if name not in recipe.steps and not (spec.is_index or spec.from_training):
-            raise MismatchError(
-                f"the lake has the table {name!r}, which this recipe does not fill",
-                where=ledger.url,
-                hint="use another --lake, or the recipe that filled all tables",
-            )
+def _is_unfilled(recipe: Recipe, name: str) -> bool:
+    spec = spec_of(name)
+    return name not in recipe.steps and not (spec.is_index or spec.from_training)
+
+
+def check_drops(plan: Plan, drops: Drops) -> None:
+    """Raise MismatchError if rows are dropped, and tables that the recipe does not fill depend on them."""
+    if not plan.unfilled or not (plan.changed or drops.rebuild):
+        return
+    name, lake = plan.unfilled[0], plan.recipe.lake
+    hint = "use another --lake, or the recipe that filled all tables"
+    if schemas.is_tokens(name):
+        drop = f"`etl drop {lake} {name} --yes`"
+        hint = f"add its `tokenize` to the recipe, or remove the table: {drop}"
+    raise MismatchError(
+        f"the lake has the table {name!r}, which this recipe does not fill",
+        where=plan.recipe.table_url(name),
+        hint=hint,
+    )
 
 
 def _tables_to_begin(
@@ -264,13 +278,12 @@ def _tables_to_begin(
         rebuild = True  # nothing is lost: the lake adopts the recipe
     if others and not rebuild:
         raise other_recipe_error(recipe, ledgers[others[0]], others[0])
-    if rebuild:  # the first table that differs and all later ones; all tables if none differs
-        first = recipe.steps.index(others[0]) if others else 0
-        first = 0 if recipe.steps[first] == "texts" else first  # it is read together with documents
-        return tuple(
-            s for i, s in enumerate(recipe.steps) if i >= first or ledgers[s].table is None
-        )
-    return tuple(step for step in recipe.steps if ledgers[step].table is None)
+    begin = {step for step in recipe.steps if ledgers[step].table is None}
+    if rebuild:  # the tables that differ and all made from them; all tables if none differs
+        first = {*others} or {"documents"}
+        first |= {"documents"} if "texts" in first else set()  # which are read together
+        begin |= {s for s in recipe.steps if s in first or first.intersection(spec_of(s).made_from)}
+    return tuple(step for step in recipe.steps if step in begin)
 
 
 def other_recipe_error(
@@ -288,6 +301,8 @@ def other_recipe_error(
     hint = "use another --lake, or pass --rebuild (older versions stay readable)"
     if advice is not None:
         hint = advice
+    elif schemas.is_tokens(step):
+        hint = f"give the new tokenizer another `name`, which makes another table; else {hint}"
     elif step == "documents":
         hint = f"`etl plan RECIPE --apply-change` prints what a change does and costs; else {hint}"
     return MismatchError(what, where=ledger.url, hint=hint)

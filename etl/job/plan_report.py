@@ -12,6 +12,7 @@ from etl.job.cost_estimate import STORED_TEXT, Estimate, estimate_cost
 from etl.job.plan import Drops, Plan, make_plan
 from etl.job.run_identity import load_reference_tokenizer
 from etl.job.sample_input import InputSample, sample_input
+from etl.lake.table_names import token_tables
 from etl.loader.measure_evenness import measure_table
 from etl.loader.order.evenness import Evenness
 from etl.plural import many
@@ -78,8 +79,8 @@ def plan(  # noqa: PLR0913 - one parameter for each option
     loaded = Recipe.of(recipe, settings=settings, env=env)
     drops = Drops(rebuild=rebuild, replace_changed=replace_changed, drop_missing=drop_missing)
     made = make_plan(loaded, drops)
-    if loaded.tokenize_stage is not None:  # fail early if it is not a tokenizer
-        load_reference_tokenizer(loaded.tokenize_stage)
+    for stage in loaded.tokenizers.values():  # fail early if it is not a tokenizer
+        load_reference_tokenizer(stage)
     sample = sample_input(loaded, made.splits) if reads_sample and made.splits else None
     cluster = cluster if isinstance(cluster, Cluster) else Cluster(cluster)
     estimate = estimate_cost(made)
@@ -101,11 +102,12 @@ def _rejected_bytes(sample: InputSample | None, estimate: Estimate) -> int | Non
 
 
 def _evenness(plan: Plan) -> Evenness | None:
-    """Return how evenly the loader mixes the input files of ``tokens``, if that is quickly measured."""
-    if plan.versions.get("tokens") is None:
+    """Return how evenly the loader mixes the input files of the first tokens, if that is quickly measured."""
+    table = next(iter(token_tables(plan.versions)), None)
+    if table is None or plan.versions[table] is None:
         return None
     try:
-        return measure_table(plan.recipe.table_url("tokens"), shuffle=True, max_files=_MAX_FILES)
+        return measure_table(plan.recipe.table_url(table), shuffle=True, max_files=_MAX_FILES)
     except (LoaderError, StorageError, TableError):  # a plan is of use for a damaged lake, too
         return None
 

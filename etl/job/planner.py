@@ -15,7 +15,7 @@ from etl import storage
 from etl.audit.verify.log_checks import check_logs
 from etl.compact_collections import SpilledList
 from etl.errors import ConflictError, DamagedLogError
-from etl.job.plan import Drops, Plan, plan_work
+from etl.job.plan import Drops, Plan, check_drops, plan_work
 from etl.job.run_identity import RunIdentity
 from etl.lake.drop_units import drop_sources, drop_texts, drop_units
 from etl.lake.jobs import JobIdentity, hold_job
@@ -24,7 +24,8 @@ from etl.lake.lake_epochs import DescribeDrop, all_ledgers, drop_all, start_lake
 from etl.lake.ledger import Ledger
 from etl.lake.ledger_entry import Drop
 from etl.lake.recipe_ledgers import open_ledgers
-from etl.lake.table_specs import SPECS
+from etl.lake.table_names import token_tables
+from etl.lake.table_specs import spec_of
 from etl.lake.vacuums import refuse_during_vacuum
 from etl.maintenance.restore_logs import restore_logs
 from etl.recipe.recipe import Step
@@ -72,6 +73,7 @@ class Planner:
     def _plan(self) -> OpenPlan:
         ledgers = open_ledgers(self.run.recipe)
         plan = plan_work(self.run.recipe, ledgers, self._drops, different=self._different)
+        check_drops(plan, self._drops)
         return OpenPlan(plan, ledgers)
 
     def compare(self, planned: OpenPlan, compare: CompareFiles) -> OpenPlan:
@@ -139,7 +141,7 @@ def find_drops(plan: Plan, ledgers: Mapping[str, Ledger]) -> dict[str, Drop]:
     """
     drops: dict[str, Drop] = {}
     for step in plan.rebuilt:
-        spec = SPECS[step]
+        spec = spec_of(step)
         # All texts that are there count as one arrival, so that they are decided together.
         first = ledgers["texts"].open_arrival if step == "duplicates" else None
         schema = spec.schema(plan.recipe)
@@ -149,10 +151,11 @@ def find_drops(plan: Plan, ledgers: Mapping[str, Ledger]) -> dict[str, Drop]:
         drops["documents"] = documents
         if "texts" not in plan.begin:
             drops["texts"] = drop_texts(ledgers["texts"], documents.keys)
-        if "tokens" in ledgers and "tokens" not in plan.begin:
-            tokens = ledgers["tokens"]
-            drops["tokens"] = drop_units(tokens, [tokens.key(key) for key in documents.keys])
+        for name in token_tables(ledgers):
+            if name not in plan.begin:
+                tokens = ledgers[name]
+                drops[name] = drop_units(tokens, [tokens.key(key) for key in documents.keys])
     for name, ledger in ledgers.items():
-        if SPECS[name].is_index and drops:
+        if spec_of(name).is_index and drops:
             drops[name] = drop_all(ledger)
     return drops

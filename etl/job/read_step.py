@@ -3,7 +3,7 @@
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from etl.job.tasks import ReadSplit
 from etl.lake.ledger import Ledger
 from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.work_units import WorkResult, split_key
+from etl.recipe.recipe import Step
 from etl.sources import Split
 from etl.sources.list_splits import number_splits
 from etl.sources.read_split import count_records
@@ -28,10 +29,11 @@ _UNKNOWN: Final = np.int64(-1)  # the number of records in a piece that could no
 
 
 def read_splits(run: RunContext) -> None:
-    """Read splits into ``documents`` and ``texts``; without deduplication also into ``tokens``.
+    """Read splits into ``documents`` and ``texts``; without deduplication also tokenize them.
 
-    Small files are read in packs. The units of a pack that failed, or that could not be committed together
-    with the others, are read again alone.
+    Only the first tokenizer of the recipe does so: a worker holds one at a time. Small files are read in
+    packs. The units of a pack that failed, or that could not be committed together with the others, are read
+    again alone.
     """
     documents = run.ledgers["documents"]
     packs = pack_units(
@@ -49,14 +51,14 @@ def read_splits(run: RunContext) -> None:
         run_packs(todo, partial(_read_packs, run, progress))
 
 
-def _fused(run: RunContext) -> Ledger | None:
-    """Return the ledger of ``tokens`` if splits are read into that table, too."""
-    return None if "duplicates" in run.ledgers else run.ledgers.get("tokens")
+def _fused(run: RunContext) -> Step | None:
+    """Return the table of tokens into which splits are read, too; None if there is none."""
+    return None if "duplicates" in run.ledgers else next(iter(run.recipe.tokenizers), None)
 
 
 def _held(run: RunContext, key: str) -> tuple[bool, ...]:
     """Return which of the tables into which splits are read hold a unit, given its key in ``documents``."""
-    derived = (ledger for ledger in (run.ledgers["texts"], _fused(run)) if ledger is not None)
+    derived = (run.ledgers[step] for step in ("texts", _fused(run)) if step is not None)
     is_read = run.ledgers["documents"].is_done(key)
     return is_read, *(ledger.is_done(ledger.key(key)) for ledger in derived)
 
@@ -70,11 +72,13 @@ def _read_packs(
     def arguments() -> Iterator[list[tuple[Split, str, str]]]:
         for pack in packs:
             keys = ((split, split_key(documents, split)) for split in pack)
-            yield [(s, key, "" if fused is None else fused.key(key)) for s, key in keys]
+            yield [
+                (s, key, "" if fused is None else run.ledgers[fused].key(key)) for s, key in keys
+            ]
 
     work = Work(
         step="documents",
-        task=ReadSplit(run.recipe, with_tokens=fused is not None),
+        task=ReadSplit(run.recipe, fused),
         arguments=arguments(),
         progress=progress,
         label="read",
@@ -85,7 +89,7 @@ def _read_packs(
         _commit_documents(run, results, splits)
         _commit_derived(run, results, "texts")
         if fused is not None:
-            _commit_derived(run, results, "tokens")
+            _commit_derived(run, results, fused)
         yield from (u.unit for u in finished if u.in_pack and not all(_held(run, u.key)))
 
 
@@ -106,9 +110,7 @@ def _commit_documents(
     run.commits.commit("documents", entries, results, read_bytes=read_bytes, splits=splits)
 
 
-def _commit_derived(
-    run: RunContext, results: Sequence[WorkResult], step: Literal["texts", "tokens"]
-) -> None:
+def _commit_derived(run: RunContext, results: Sequence[WorkResult], step: Step) -> None:
     """Commit the texts or tokens of units whose documents are committed: not of copies of other files."""
     documents, ledger = run.ledgers["documents"], run.ledgers[step]
     duplicates = run.ledgers.get("duplicates")

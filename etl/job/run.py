@@ -89,8 +89,8 @@ def run(  # noqa: PLR0913 - one parameter for each option and event
                 cluster = Cluster(cluster)
             if isinstance(cluster, Cluster):
                 cluster.prepare()
-            if recipe.tokenize_stage is not None:  # fail early if it is not a tokenizer
-                load_reference_tokenizer(recipe.tokenize_stage)
+            for stage in recipe.tokenizers.values():  # fail early if it is not a tokenizer
+                load_reference_tokenizer(stage)
             from etl.job.run_steps import do_work
 
             report = do_work(planner, planned, cluster, time_limit=time_limit, listener=listener)

@@ -1,6 +1,6 @@
 """Commit the results of one run with their lineage, and count them."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -18,7 +18,8 @@ from etl.lake.ledger import Describe, Ledger
 from etl.lake.ledger_entry import Drop, LedgerEntry
 from etl.lake.lineage_record import NO_COUNTS, Change, input_files, name_record, num_files
 from etl.lake.stage_costs import total_counts
-from etl.lake.table_specs import KEYS, SPECS
+from etl.lake.table_names import token_tables
+from etl.lake.table_specs import KEYS, spec_of
 from etl.lake.work_units import WorkResult
 from etl.recipe.recipe import Step
 from etl.schemas import TableName
@@ -112,7 +113,7 @@ class RunCommits:
         self, table: Table, drop: Drop, entries: Sequence[LedgerEntry], generation: int
     ) -> schemas.Lineage | None:
         """Return the lineage record of the commit with which a table starts an epoch."""
-        step = SPECS[table.url.rpartition("/")[2]].name
+        step = spec_of(table.url.rpartition("/")[2]).name
         if drop.rebuild is not None:
             return self._record(step, entries, Change(action="rebuild", generation=generation))
         forgotten = (
@@ -171,16 +172,15 @@ class RunCommits:
     ) -> schemas.RunRecord:
         """Return the record of the run up to a commit of entries with these counts to a table."""
         tally, committing = self.tally, num_bytes(entries)
-        totals = {**tally.totals}
-        for name in totals.keys() & {step}:
-            totals[name] = total_counts([totals[name], counts])
+        totals = defaultdict(schemas.Counts, tally.totals)
+        totals[step] = total_counts([totals[step], counts])
         return schemas.RunRecord(
             estimate=self.estimate,
             used=self.used(committing=committing),
             input_bytes=tally.read["documents"],
             documents=totals["documents"],
             duplicates=totals["duplicates"],
-            tokens=totals["tokens"],
+            tokens=total_counts(totals[name] for name in token_tables(totals)),
             stored=dict(tally.stored + Counter({step: committing})),
             quarantined=tally.num_quarantined,
             skipped_items=tally.skipped_items,
@@ -203,7 +203,7 @@ class RunCommits:
     def _input_tables(self, step: TableName) -> list[schemas.InputTable]:
         """Return the tables that a step reads, in their current versions."""
         ledgers = ((name, self.ledgers[name]) for name in self.run.recipe.steps)
-        tables = (ledger.table for name, ledger in ledgers if name in SPECS[step].made_from)
+        tables = (ledger.table for name, ledger in ledgers if name in spec_of(step).made_from)
         return [
             schemas.InputTable(name=t.url.rsplit("/", 1)[-1], url=t.url, version=t.version)
             for t in tables

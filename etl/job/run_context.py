@@ -13,7 +13,8 @@ from etl.job.run_commits import RunCommits
 from etl.job.run_tracker import RunTracker
 from etl.job.shipped_files import ShippedFiles
 from etl.lake.ledger import Ledger
-from etl.recipe.recipe import STEPS, Recipe, Step
+from etl.lake.table_names import in_order
+from etl.recipe.recipe import Recipe, Step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,9 +55,8 @@ class RunContext:
 
     def refresh(self, *steps: Step) -> None:
         """Read the newest versions of tables, later steps first: their rows are committed last."""
-        for step in reversed(STEPS):
-            if step in steps:
-                self.ledgers[step].refresh()
+        for step in reversed(in_order(steps)):
+            self.ledgers[step].refresh()
 
     def report(self, progress: Progress) -> None:
         """Report progress to the lease, and to the listener unless the step has nothing to do."""

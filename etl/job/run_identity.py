@@ -32,7 +32,7 @@ class RunIdentity:
 
     def origin(self, step: TableName, fingerprint: str | None = None) -> Origin:
         """Return the origin of the rows of a table; its fingerprint is by default the recipe's."""
-        encoder = self.recipe.tokenize_stage if step == "tokens" else None
+        encoder = self.recipe.tokenizers.get(step)
         return Origin(
             step=step,
             recipe=self.recipe.name,

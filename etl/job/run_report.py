@@ -27,7 +27,8 @@ class RunReport(Shown):
     rejected: dict[str, int] = field(default_factory=dict)
     duplicates: int = 0
     cut: int = 0  # documents from which repeated paragraphs were cut
-    tokens: int = 0
+    tokens: int = 0  # of all tokenizers
+    tokens_by_table: dict[str, int] = field(default_factory=dict)
     special_texts: int = 0  # documents with tokens whose text spells a special token
     text_bytes: int = 0
     seconds: float = 0.0
@@ -49,6 +50,17 @@ class RunReport(Shown):
         """Whether every part of the input could be read."""
         return not self.num_quarantined
 
+    def tokens_line(self) -> str:
+        """Return the number of tokens, by table if a named tokenizer has made some.
+
+        >>> by_table = {"tokens": 2, "tokens_qwen": 3}
+        >>> RunReport("web", "lake", "id", tokens=5, tokens_by_table=by_table).tokens_line()
+        '2 in tokens, 3 in tokens_qwen'
+        """
+        if {*self.tokens_by_table} <= {"tokens"}:
+            return f"{self.tokens:,}"
+        return ", ".join(f"{count:,} in {name}" for name, count in self.tokens_by_table.items())
+
     def _cards(self) -> list[Card]:
         """Return the counts as cards."""
         facts = {
@@ -56,7 +68,7 @@ class RunReport(Shown):
             "rows": f"{self.rows:,}",
             "kept": f"{self.kept:,} ({percent(self.kept, self.rows)})",
             "duplicates": f"{self.duplicates:,}",
-            "tokens": f"{self.tokens:,}",
+            "tokens": self.tokens_line(),
             "versions": ", ".join(f"{name} {version}" for name, version in self.versions.items()),
             "quarantined": f"{self.num_quarantined:,}",
             "seconds": f"{self.seconds:,.1f}",

@@ -28,7 +28,7 @@ from etl.job.tokenize_step import tokenize_units
 from etl.lake.known_files import Comparison
 from etl.lake.lake_epochs import DescribeDrop
 from etl.lake.quarantine import Quarantine
-from etl.lake.table_specs import SPECS
+from etl.lake.table_specs import spec_of
 
 
 def do_work(
@@ -104,7 +104,7 @@ def _run_steps(planner: Planner, context: RunContext) -> None:
     plan = context.plan
     change = context.ledgers["documents"].change
     for step in reversed(plan.begin):
-        spec, ledger = SPECS[step], context.ledgers[step]
+        spec, ledger = spec_of(step), context.ledgers[step]
         schema, lake_epoch = spec.schema(context.recipe), plan.lake_epoch or 0
         ledger.create(schema, spec.layout, lake_epoch=lake_epoch, change=change)
     _read_files(planner, context)
@@ -112,8 +112,8 @@ def _run_steps(planner: Planner, context: RunContext) -> None:
         with steady_workers(context.job.client):
             deduplicate(context)
         follow_decisions(context)
-    if "tokens" in context.ledgers:
-        tokenize_units(context)
+    for table in context.recipe.tokenizers:
+        tokenize_units(context, table)
     context.refresh(*plan.recipe.steps)  # raises if another program has changed data
 
 

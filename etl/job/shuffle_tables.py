@@ -9,9 +9,11 @@ from etl.errors import MismatchError, TableError
 from etl.job.shuffle_plan import has_older_strikes, new_files
 from etl.lake.lake_epochs import current_lake_epoch
 from etl.lake.ledger import Ledger
+from etl.lake.missing_tables import tables_of
 from etl.lake.open_ledger import find_ledger, open_ledger
 from etl.lake.open_table import find_table
 from etl.lake.shuffled_table import ShuffledTable, seed_of
+from etl.lake.table_names import token_tables
 from etl.lake.table_specs import SHUFFLED
 
 
@@ -31,11 +33,13 @@ class ShuffleTables:
         """
         table = find_table(storage.join(lake, "tokens"))
         if table is None:
-            raise TableError(
-                "the lake has no table tokens",
-                where=lake,
-                hint="check the URL, and run a recipe that ends with `tokenize`",
-            )
+            hint = "check the URL, and run a recipe that ends with `tokenize`"
+            if named := token_tables(tables_of(lake)):
+                hint = (
+                    f"only the table of a tokenizer without a name is shuffled; the loader reads "
+                    f"{named[0]} in random order, too"
+                )
+            raise TableError("the lake has no table tokens", where=lake, hint=hint)
         current_lake_epoch(lake)  # raises if rows are being dropped
         is_empty = next(table.files("path", by=()), None) is None
         no_rows = Ledger(table.url, fingerprint="", table=table) if is_empty else None

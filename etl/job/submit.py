@@ -165,8 +165,9 @@ def _own_paths(recipe: Recipe, inside: Path | None) -> list[str]:
     paths: dict[str, str | list[str]] = {
         f"source.{key}": path for key, path in given.items() if path
     }
-    if recipe.tokenize_stage is not None:
-        paths["tokenize.tokenizer"] = recipe.tokenize_stage.tokenizer
+    for stage in recipe.tokenizers.values():
+        key = "tokenize" if stage.name is None else f"tokenize.{stage.name}"
+        paths[f"{key}.tokenizer"] = stage.tokenizer
     return [
         f"--set={key}={json.dumps(path, ensure_ascii=False)}".replace("${", "$${")
         for key, path in paths.items()

@@ -1,6 +1,6 @@
 """The tally of a run: what it has committed, quarantined and found so far."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
@@ -13,8 +13,9 @@ from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.lineage_record import NO_COUNTS
 from etl.lake.quarantine import Quarantined
 from etl.lake.stage_costs import stage_costs, total_counts
+from etl.lake.table_names import token_tables
 from etl.recipe.little_kept import little_kept
-from etl.recipe.recipe import STEPS, Step
+from etl.recipe.recipe import Step
 from etl.schemas import TableName
 
 
@@ -24,7 +25,7 @@ class Tally:
     def __init__(self, skipped_items: Mapping[str, int]) -> None:
         """``skipped_items`` are what stages leave out of the files that they read, by reason."""
         self.skipped_items = dict(skipped_items)
-        self.totals: dict[Step, schemas.Counts] = dict.fromkeys(STEPS, NO_COUNTS)
+        self.totals: defaultdict[Step, schemas.Counts] = defaultdict(lambda: NO_COUNTS)
         self._cut = 0  # documents from which repeated paragraphs were cut
         self.num_quarantined = 0
         self._quarantined: list[Quarantined] = []  # the first MAX_SHOWN
@@ -62,9 +63,13 @@ class Tally:
         if len(self._quarantined) < MAX_SHOWN:
             self._quarantined.append(note)
 
+    def tokens(self) -> dict[Step, schemas.Counts]:
+        """Return the counts of each tokenizer's table."""
+        return {name: self.totals[name] for name in token_tables(self.totals)}
+
     def run_totals(self) -> RunTotals:
         """Return the counts for a listener."""
-        documents, tokens = self.totals["documents"], self.totals["tokens"]
+        documents, tokens = self.totals["documents"], total_counts(self.tokens().values())
         return RunTotals(
             kept=documents.kept,
             rejected=documents.rejected,
@@ -87,7 +92,7 @@ class Tally:
         checkpoint_errors: Mapping[str, str] = MappingProxyType({}),
     ) -> RunReport:
         """Return the report of a run whose last plan is given; without work, it has used nothing."""
-        documents, tokens = self.totals["documents"], self.totals["tokens"]
+        documents, tokens = self.totals["documents"], total_counts(self.tokens().values())
         stages = [stage.model_dump(mode="json") for stage in run.recipe.stages]
         return RunReport(
             run.recipe.name,
@@ -99,6 +104,7 @@ class Tally:
             duplicates=self.totals["duplicates"].duplicates,
             cut=self._cut,
             tokens=tokens.tokens,
+            tokens_by_table={name: counts.tokens for name, counts in self.tokens().items()},
             special_texts=tokens.special_texts,
             text_bytes=documents.text_bytes,
             costs=stage_costs(stages, [documents], [tokens]),

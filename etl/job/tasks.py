@@ -21,7 +21,7 @@ from etl.lake.dedup_decisions import cut_rows, duplicate_rows, without_cuts
 from etl.lake.stage_costs import READ, TOKENIZE
 from etl.lake.token_writer import TokenWriter
 from etl.lake.work_units import WorkPart, WorkResult, WorkUnit
-from etl.recipe.recipe import Recipe
+from etl.recipe.recipe import Recipe, Step
 from etl.sources import Split
 from etl.sources.content_digests import Content, RowsDigest, sample_file
 from etl.sources.read_split import read_split
@@ -37,24 +37,26 @@ class ReadSplit:
     """The task that reads a split, applies the stages, and writes its documents, texts, optionally tokens."""
 
     recipe: Recipe
-    with_tokens: bool
+    tokens: Step | None = None  # the table of a tokenizer
 
     def __call__(self, *pack: tuple[Split, str, str]) -> list[WorkResult | None]:
-        """Run the task for splits, each with its keys in ``documents`` and ``tokens``.
+        """Run the task for splits, each with its keys in ``documents`` and the table of the tokenizer.
 
         In a pack, a split that fails has no result and leaves no rows: it must be read again alone.
         """
         files = PackFiles(is_pack=len(pack) > 1)
         files.add_documents(self.recipe, pack[0][1])
-        if self.with_tokens:
-            files.add_tokens(self.recipe, pack[0][2])
+        if self.tokens is not None:
+            files.add_tokens(self.recipe, self.tokens, pack[0][2])
         return _do_pack(self._read, pack, files, self.recipe)
 
     def _read(self, files: PackFiles, split: Split, key: str, tokens_key: str) -> WorkResult:
         clock, log = StageClock(), UnitLog()
         documents = _DocumentWriter(self.recipe, key, files, clock)
-        write_tokens = partial(files.append, "tokens", "", tokens_key)
-        tokens = TokenWriter(self.recipe, write_tokens, clock) if self.with_tokens else None
+        tokens = None
+        if self.tokens is not None:
+            write_tokens = partial(files.append, self.tokens, "", tokens_key)
+            tokens = TokenWriter(self.recipe.tokenizers[self.tokens], write_tokens, clock)
         batches = read_split(split, self.recipe.source, batch_bytes=_BATCH_BYTES)
         text_bytes = 0
         rows = RowsDigest()
@@ -121,7 +123,7 @@ def _with_files(
     expected = {
         "documents": rows,
         "texts": rows if recipe.rejected.text else kept,
-        "tokens": kept,
+        **dict.fromkeys(recipe.tokenizers, kept),
     }
     for name, of_table in written.items():
         assert sum(file.rows for file in of_table) == expected[name], f"{name} were not written"
@@ -170,16 +172,17 @@ class TokenizeUnit:
     """The task that reads a unit's kept texts, drops duplicates, cuts repeats and writes tokens."""
 
     recipe: Recipe
+    table: Step  # of the tokenizer
 
     def __call__(
         self, *pack: tuple[WorkUnit, str, Sequence[LogicalFile]]
     ) -> list[WorkResult | None]:
-        """Run the task for units, each with its key in ``tokens`` and the files that can list its duplicates.
+        """Run the task for units, each with its key in the table and the files that can list its duplicates.
 
         In a pack, a unit that fails has no result and leaves no rows: it must be done again alone.
         """
         files = PackFiles(is_pack=len(pack) > 1)
-        files.add_tokens(self.recipe, pack[0][1])
+        files.add_tokens(self.recipe, self.table, pack[0][1])
         return _do_pack(self._tokenize, pack, files, self.recipe)
 
     def _tokenize(
@@ -187,7 +190,8 @@ class TokenizeUnit:
     ) -> WorkResult:
         clock = StageClock()
         dropped, cuts = self._decisions(unit, duplicates)
-        tokens = TokenWriter(self.recipe, partial(files.append, "tokens", "", key), clock)
+        write = partial(files.append, self.table, "", key)
+        tokens = TokenWriter(self.recipe.tokenizers[self.table], write, clock)
         url = self.recipe.table_url("texts")
         log, rows, kept, text_bytes = UnitLog(), 0, 0, 0
         for file in unit.files:

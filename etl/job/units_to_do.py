@@ -9,6 +9,7 @@ from etl.delta.table import Table
 from etl.errors import MismatchError
 from etl.lake.keys_table import KeysTable
 from etl.lake.ledger import Ledger
+from etl.lake.table_names import token_tables
 from etl.lake.unit_files import unit_files
 from etl.lake.work_units import WorkUnit, kept_units
 from etl.recipe.recipe import Step
@@ -20,8 +21,10 @@ class UnitsToDo:
 
     undecided: int = 0  # not deduplicated
     unkeyed: int = 0  # deduplicated, but their keys are not written
-    untokenized: int = 0
+    untokenized: int = 0  # once for each tokenizer
     num_bytes: int = 0  # of the files of the units that are undecided or untokenized
+    undecided_bytes: int = 0
+    untokenized_bytes: int = 0  # once for each tokenizer
     unkeyed_bytes: int = 0  # of the files of the unkeyed units
 
 
@@ -32,22 +35,25 @@ def count_units(ledgers: Mapping[Step, Ledger], begin: Sequence[Step]) -> UnitsT
         return UnitsToDo()  # no unit exists
     units = SpilledList(kept_units(table))
     _check_documents(ledgers["documents"], table, units)
-    duplicates, tokens = ledgers.get("duplicates"), ledgers.get("tokens")
+    duplicates, tokens = ledgers.get("duplicates"), token_tables(ledgers)
     unkeyed: list[int] = []  # bytes
     if duplicates is not None and "duplicates" not in begin:
         keys = KeysTable(duplicates)
         decided = (unit for unit in units if duplicates.is_done(duplicates.key(unit.key)))
         unkeyed = [unit.size for unit in decided if not keys.has(unit.key)]
     # Until the tokens follow a change of the recipe, they may be of documents that are rejected now.
-    if tokens is not None and "tokens" not in begin and tokens.change == ledgers["texts"].change:
-        _check_origins(tokens, units)
+    for name in tokens:
+        if name not in begin and ledgers[name].change == ledgers["texts"].change:
+            _check_origins(ledgers[name], units)
     undecided = _count_open(units, duplicates, is_new="duplicates" in begin)
-    untokenized = _count_open(units, tokens, is_new="tokens" in begin)
+    untokenized = [_count_open(units, ledgers[name], is_new=name in begin) for name in tokens]
     return UnitsToDo(
         undecided=undecided[0],
         unkeyed=len(unkeyed),
-        untokenized=untokenized[0],
-        num_bytes=max(undecided[1], untokenized[1]),
+        untokenized=sum(count for count, _ in untokenized),
+        num_bytes=max([undecided[1], *(size for _, size in untokenized)]),
+        undecided_bytes=undecided[1],
+        untokenized_bytes=sum(size for _, size in untokenized),
         unkeyed_bytes=sum(unkeyed),
     )
 

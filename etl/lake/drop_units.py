@@ -7,7 +7,7 @@ from etl.delta.table import Table
 from etl.lake.ledger import Ledger
 from etl.lake.ledger_entry import Drop
 from etl.lake.merge_files import rewrite_without
-from etl.lake.table_specs import SPECS
+from etl.lake.table_specs import spec_of
 from etl.lake.unit_files import unit_files, unit_keys
 from etl.parquet.data_file import DataFile
 
@@ -58,7 +58,7 @@ def rest_of_files(
 
     Raises TableError if a file with such rows is damaged.
     """
-    layout = SPECS[ledger.url.rpartition("/")[2]].layout
+    layout = spec_of(ledger.url.rpartition("/")[2]).layout
     return [
         rest
         for file in files

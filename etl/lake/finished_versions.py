@@ -12,7 +12,8 @@ from typing import Final
 from etl import storage
 from etl.delta.log_segment import newest_version
 from etl.errors import DamagedLogError, TableError
-from etl.lake.table_specs import SPECS
+from etl.lake.table_names import table_names
+from etl.lake.table_specs import spec_of
 from etl.storage import checked_json
 
 FOLDER: Final = "finished"
@@ -45,9 +46,11 @@ def record_finished(lake: str) -> None:
     before: Mapping[str, int] = {}
     with suppress(TableError):  # damaged: replaced
         before = finished_versions(url)
-    newest = {name: newest_version(storage.join(url, name)) for name in SPECS}
+    newest = {
+        name: newest_version(storage.join(url, name)) for name in {*table_names(url), *before}
+    }
     versions = {
-        name: version if SPECS[name].is_index else max(version, before.get(name, -1))
+        name: version if spec_of(name).is_index else max(version, before.get(name, -1))
         for name, version in newest.items()
     }
     known = {name: version for name, version in versions.items() if version >= 0}
@@ -58,6 +61,13 @@ def record_finished(lake: str) -> None:
 def forget_finished(lake: str) -> None:
     """Remove the file: the lake starts again."""
     checked_json.remove_both(finished_uri(lake))
+
+
+def forget_table(lake: str, name: str) -> None:
+    """Forget the versions of a table, which is about to be removed."""
+    versions = finished_versions(lake)
+    if versions.pop(name, None) is not None:
+        checked_json.write_both(finished_uri(lake), versions)
 
 
 def restore_finished(lake: str) -> None:
@@ -77,7 +87,7 @@ def check_finished(lake: str, versions: Mapping[str, int] = _NONE) -> None:
     """
     url = storage.normalize(lake)
     for name, finished in finished_versions(url).items():
-        if SPECS[name].is_index or versions.get(name, -1) >= finished:
+        if spec_of(name).is_index or versions.get(name, -1) >= finished:
             continue
         table = storage.join(url, name)
         version = newest_version(table)  # it may be newer than the table that was opened

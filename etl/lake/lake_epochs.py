@@ -17,24 +17,24 @@ from etl.lake.finished_versions import check_finished
 from etl.lake.ledger import Ledger
 from etl.lake.ledger_entry import Drop, LedgerEntry
 from etl.lake.open_table import find_table
-from etl.lake.table_specs import SPECS
+from etl.lake.table_names import in_order, table_names
 
 DescribeDrop = Callable[[Table, Drop, Sequence[LedgerEntry], int], schemas.Lineage | None]
 """A function that describes a commit as ``Describe`` does, given also its table and what it drops."""
 
 
 def all_ledgers(lake: str, opened: Iterable[Ledger] = ()) -> dict[str, Ledger]:
-    """Return the ledgers that are open already and of the other tables, in the order of ``SPECS``.
+    """Return the ledgers that are open already and of the other tables, in the order of their inputs.
 
     Raises DamagedLogError if a table has an older version than when a job last ended.
     """
     ledgers = {ledger.url.rpartition("/")[2]: ledger for ledger in opened}
-    for name in SPECS:
+    for name in table_names(lake):
         if name not in ledgers and (table := find_table(storage.join(lake, name))) is not None:
             ledgers[name] = Ledger(table.url, fingerprint="", table=table)
     versions = {name: led.table.version for name, led in ledgers.items() if led.table is not None}
     check_finished(lake, versions)
-    return {name: ledgers[name] for name in SPECS if name in ledgers}
+    return {name: ledgers[name] for name in in_order(ledgers)}
 
 
 def lake_epoch_of(ledgers: Mapping[str, Ledger]) -> int | None:
@@ -71,8 +71,7 @@ def start_lake_epoch(
     """
     tables = {name: ledger for name, ledger in ledgers.items() if ledger.table is not None}
     lake_epoch = 1 + max(ledger.lake_epoch for ledger in tables.values())
-    for name in reversed(SPECS):
-        ledger = tables.get(name)
-        if ledger is not None and ledger.table is not None:
-            drop = drops.get(name, Drop())
-            ledger.drop(drop, partial(describe, ledger.table, drop), lake_epoch=lake_epoch)
+    for name in reversed(in_order(tables)):
+        ledger, drop = tables[name], drops.get(name, Drop())
+        assert ledger.table is not None
+        ledger.drop(drop, partial(describe, ledger.table, drop), lake_epoch=lake_epoch)

@@ -1,10 +1,9 @@
 """Errors for a URL without a lake or a table, with the URL that was probably meant."""
 
-from typing import get_args
-
-from etl import schemas, storage
+from etl import storage
 from etl.delta.table import Table
 from etl.errors import TableError, nearest_names
+from etl.lake.table_names import table_names
 
 
 def no_lake_error(url: str) -> TableError:
@@ -29,5 +28,4 @@ def hint_for_missing_table(url: str) -> str:
 
 def tables_of(lake: str) -> list[str]:
     """Return the names of the tables that there are below a URL."""
-    names = get_args(schemas.TableName)
-    return [name for name in names if Table.exists(storage.join(lake, name))]
+    return [name for name in table_names(lake) if Table.exists(storage.join(lake, name))]

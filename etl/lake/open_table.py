@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from datetime import datetime
 from functools import partial
-from typing import Final, get_args
+from typing import Final
 
 from etl import schemas, storage
 from etl.delta.table import Table
@@ -61,14 +61,14 @@ def _checked(url: str, read: Callable[[], Table | None]) -> Table | None:
 
 def _check_name(table: Table, name: str) -> None:
     """Raise DamagedLogError if a table of a lake was created as another one: its checkpoint is another's."""
-    if name in get_args(schemas.TableName) and table.name not in (None, name):
+    if schemas.kind_of(name) in schemas.TABLES and table.name not in (None, name):
         what = f"the log has a checkpoint of another table, {table.name!r}"
         raise DamagedLogError(what, where=table.url)
 
 
 def _check_columns(table: Table, name: str) -> None:
     """Raise TableError if a table has the name of a lake's, and is another program's."""
-    if missing := _COLUMNS.get(name, set()) - {*table.schema.names}:
+    if missing := _COLUMNS.get(schemas.kind_of(name), set()) - {*table.schema.names}:
         raise TableError(
             f"not a table of Tokenlake: it has no column {min(missing)!r}",
             where=table.url,

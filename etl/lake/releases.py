@@ -9,7 +9,7 @@ files of its versions. Its name can be used wherever a version number is expecte
 import re
 import shlex
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -17,11 +17,12 @@ from datetime import UTC, datetime
 from etl import schemas, storage
 from etl.delta.table import Table
 from etl.delta.vacuum_records import is_vacuumed
-from etl.errors import LoaderError, StorageError, TableError
+from etl.errors import StorageError, TableError
 from etl.lake.commit_info import fields_of, input_versions
 from etl.lake.leases import store_time
 from etl.lake.missing_tables import no_lake_error, tables_of
 from etl.lake.open_table import open_table
+from etl.lake.table_names import last_table, table_names, token_tables
 from etl.lake.table_specs import open_tables
 from etl.lake.vacuums import check_kept, check_not_vacuumed
 from etl.storage import checked_json
@@ -49,9 +50,10 @@ class Release:
 def create_release(lake: str, name: str, *, version: int | None = None) -> Release:
     """Create a release of the lake's newest state, or of the state at ``version`` of its last table.
 
-    The last table is ``tokens``, or ``texts`` if there is none. Raises TableError if the name is invalid
-    or taken, if the version does not exist, or if a vacuum has deleted files of it; ConflictError if a vacuum
-    is about to.
+    The last table is ``tokens``, else that of the first named tokenizer, else ``texts``. Without ``version``,
+    it is that of the tokenizer that has seen the newest documents. Tables of other tokenizers are released
+    without rows of later documents. Raises TableError if the name is invalid or taken, if the version does
+    not exist, or if a vacuum has deleted files of it; ConflictError if a vacuum is about to.
     """
     url = storage.normalize(lake)
     if not _NAME.fullmatch(name):
@@ -191,26 +193,6 @@ def open_version(table_url: str, version: int | str | None) -> Table:
     return table
 
 
-def open_tokens(lake: str, version: int | str | None) -> Table:
-    """Open the table ``tokens`` of a lake, or the token table at a URL, at a version as ``open_version``.
-
-    Raises LoaderError if the table or the version does not exist.
-    """
-    url = storage.normalize(lake)
-    candidates = (storage.join(url, "tokens"), url)
-    table_url = next((candidate for candidate in candidates if Table.exists(candidate)), None)
-    if table_url is None:
-        raise LoaderError(
-            "no token table found here or in the folder tokens",
-            where=url,
-            hint="use the URL of a lake whose recipe ends with `tokenize`",
-        )
-    try:
-        return open_version(table_url, version)
-    except TableError as error:
-        raise LoaderError(error.what, where=error.where, hint=error.hint) from error
-
-
 def _read(lake: str, name: str) -> Release | None:
     """Return a release, None if it does not exist; raise TableError if its file and the copy are damaged."""
     hint = f"`{removal_command(lake, name)}` removes it"
@@ -225,8 +207,9 @@ def _uri(lake: str, name: str) -> str:
 def tables_at(lake: str, version: int | str | None) -> dict[str, Table]:
     """Open the tables of a lake at their newest versions, at a release, or at a version of the last table.
 
-    The last table is ``tokens``, or ``texts`` if there is none; the others are those that it read.
-    Raises TableError if the version does not exist, or if a vacuum has deleted files of it.
+    The last table is ``tokens``, else that of the first named tokenizer, else ``texts``; the others are what
+    it read, and the tables of other tokenizers without rows of later documents. Raises TableError if the
+    version does not exist, or if a vacuum has deleted files of it.
     """
     url = storage.normalize(lake)
     if version is None:
@@ -245,16 +228,29 @@ def tables_at(lake: str, version: int | str | None) -> dict[str, Table]:
 
 def _tables_of_version(lake: str, version: int | None) -> dict[str, Table]:
     """Open the last table of a lake at a version, and the others at the versions that it read."""
-    urls = {name: storage.join(lake, name) for name in schemas.RELEASED_TABLES}
+    released = (name for name in table_names(lake) if name not in schemas.UNRELEASED_TABLES)
+    urls = {name: storage.join(lake, name) for name in released}
     existing = [name for name, url in urls.items() if Table.exists(url)]
     if not existing:
         raise no_lake_error(lake)
-    last = next(name for name in ("tokens", "texts", *existing) if name in existing)
+    tokens = token_tables(existing)
+    last = last_table(existing)
+    if (
+        version is None and len(tokens) > 1
+    ):  # the one with the newest documents: another may lag behind
+        last = max(
+            tokens, key=lambda name: _versions_read_by(open_table(urls[name])).get("texts", -1)
+        )
     tables = {last: open_table(urls[last], version)}
     versions = _versions_read_by(tables[last])
     for name in existing:
         if name == "tokens_shuffled":  # it may have the rows of a newer version, or none
-            made = _made_from(open_table(urls[name]), last, tables[last].version)
+            made = None
+            if "tokens" in tables:
+                made = _made_from(open_table(urls[name]), "tokens", tables["tokens"].version)
+            tables |= {} if made is None else {name: open_table(urls[name], made)}
+        elif name in tokens and name != last:  # without rows of newer documents, or none
+            made = _as_of(open_table(urls[name]), versions)
             tables |= {} if made is None else {name: open_table(urls[name], made)}
         elif name != last:  # a table that no commit names was not read: open its newest version
             tables[name] = open_table(urls[name], versions.get(name))
@@ -276,6 +272,15 @@ def _made_from(table: Table, name: str, version: int) -> int | None:
         if action in _DROPS:
             return None
         if action == "append" and input_versions(info).get(name, version + 1) <= version:
+            return int(info["version"])
+    return None
+
+
+def _as_of(table: Table, versions: Mapping[str, int]) -> int | None:
+    """Return the newest version of a table that was made from these versions of others, or older ones."""
+    for info in table.history():
+        read = input_versions(info)
+        if read and all(number <= versions.get(name, number) for name, number in read.items()):
             return int(info["version"])
     return None
 

@@ -48,11 +48,10 @@ def stage_costs(
     costs = list(_first_pass(stages, first)) if first.costs else []
     seconds = Counter(first.costs)
     seconds.update(second.costs)
-    is_fused = TOKENIZE in first.costs  # otherwise a second pass tokenizes all but the duplicates
-    rows, size = (first.kept, first.text_bytes) if is_fused else (second.kept, second.text_bytes)
+    tokenized = second if second.rows else first  # once for each tokenizer
     for name in (f"{TOKENIZE}.read", TOKENIZE, f"{TOKENIZE}.write"):
         if name in seconds:
-            costs.append(StageCost(name, rows, 0, seconds[name], size))
+            costs.append(StageCost(name, tokenized.kept, 0, seconds[name], tokenized.text_bytes))
     return costs
 
 

@@ -24,7 +24,7 @@ from etl.parquet.row_digests import add_digests, digest_rows, digests_by, from_h
 
 def not_digested(url: str) -> Collection[str]:
     """Return the columns of the table at a URL that its digest leaves out."""
-    return schemas.NOT_DIGESTED.get(url.rpartition("/")[2], ())
+    return schemas.NOT_DIGESTED.get(schemas.kind_of(url.rpartition("/")[2]), ())
 
 
 def _digested(table: Table) -> pa.Schema:

@@ -10,12 +10,14 @@ from etl import schemas, storage
 from etl.delta.table import Table
 from etl.lake.missing_tables import no_lake_error
 from etl.lake.open_table import find_table
+from etl.lake.table_names import table_names
 from etl.parquet.layout import Layout
 from etl.schemas import TableName
 
 # The stages and their kernels take 100 MB: they are imported only if a schema is needed.
 if TYPE_CHECKING:
     from etl.recipe.recipe import Recipe
+    from etl.stages.tokenize import Tokenize
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,7 +166,7 @@ LOSSES: Final = TableSpec(
 SPECS: Final[dict[str, TableSpec]] = {
     spec.name: spec for spec in (DOCUMENTS, TEXTS, DUPLICATES, KEYS, TOKENS, SHUFFLED, LOSSES)
 }
-"""The tables by name; each is made from tables before it."""
+"""The tables by name, without the tables of named tokenizers; each is made from tables before it."""
 
 ARCHIVED_TOKENS: Final = replace(
     TOKENS.layout, page_bytes=1 << 20, marks_pages=False, compression_level=9
@@ -174,13 +176,28 @@ ARCHIVED_TOKENS: Final = replace(
 Its data files are recognized by the lack of marks of pages."""
 
 
+def token_layout(stage: "Tokenize") -> Layout:
+    """Return the layout of the tokens of a tokenizer."""
+    return ARCHIVED_TOKENS if stage.archive else TOKENS.layout
+
+
+def spec_of(name: TableName) -> TableSpec:
+    """Return what a table of a lake is; that of a named tokenizer is like ``tokens``.
+
+    >>> spec_of("tokens_qwen").name, spec_of("tokens_qwen").layout is TOKENS.layout
+    ('tokens_qwen', True)
+    """
+    return SPECS[name] if name in SPECS else replace(SPECS[schemas.kind_of(name)], name=name)
+
+
 def open_tables(lake: str) -> dict[str, Table]:
     """Open the tables that a lake has, at their newest versions.
 
     Raises TableError if the lake has no documents, or was written in another format version.
     """
     # Tables made from others come first: the versions that they name exist when the others are opened.
-    tables = {name: find_table(storage.join(lake, name)) for name in reversed(SPECS)}
+    names = table_names(lake)
+    tables = {name: find_table(storage.join(lake, name)) for name in reversed(names)}
     if tables["documents"] is None:
         raise no_lake_error(lake)
-    return {name: table for name in SPECS if (table := tables[name]) is not None}
+    return {name: table for name in names if (table := tables[name]) is not None}

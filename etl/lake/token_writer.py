@@ -1,4 +1,4 @@
-"""Tokenize documents for data files of ``tokens``."""
+"""Tokenize documents for data files of ``tokens``, or of the table of a named tokenizer."""
 
 from collections.abc import Callable
 
@@ -6,19 +6,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from etl.lake.stage_costs import TOKENIZE
-from etl.recipe.recipe import Recipe
 from etl.stages.stage_clock import StageClock
-from etl.stages.tokenize import Encoder, tokenize_and_count
+from etl.stages.tokenize import Encoder, Tokenize, tokenize_and_count
 
 
 class TokenWriter:
     """Tokenizes documents and passes their rows of ``tokens`` on; checks the tokenizer on the first batch."""
 
     def __init__(
-        self, recipe: Recipe, write: Callable[[pa.Table], None], clock: StageClock
+        self, stage: Tokenize, write: Callable[[pa.Table], None], clock: StageClock
     ) -> None:
-        stage = recipe.tokenize_stage
-        assert stage is not None
         self._write, self._clock = write, clock
         self._encoder = Encoder.of(stage)
         self._is_checked = False

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Self
 
-from etl import storage
+from etl import schemas, storage
 from etl.delta.table import Table
 from etl.errors import TableError, TokenlakeError
 from etl.lake import leases, releases
@@ -51,7 +51,7 @@ class VersionLease:
             return
         lake, _, name = self.table.rpartition("/")
         try:
-            if name != "tokens" and not Table.exists(storage.join(lake, "documents")):
+            if not schemas.is_tokens(name) and not Table.exists(storage.join(lake, "documents")):
                 return  # a table outside a lake, of which no vacuum knows
             lease = leases.HeldLease(lake, "train", versions={name: self.version})
         except Exception as error:  # noqa: BLE001 - each store has its own; they are reported

@@ -23,10 +23,11 @@ from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.lineage_record import Change, num_files
 from etl.lake.merge_files import FileGroup, merge_files
 from etl.lake.missing_tables import no_lake_error
-from etl.lake.open_ledger import open_ledger
+from etl.lake.open_ledger import find_ledger, open_ledger
 from etl.lake.open_table import find_table
 from etl.lake.table_digest import partition_values
-from etl.lake.table_specs import KEYS, SPECS, TableSpec
+from etl.lake.table_names import table_names
+from etl.lake.table_specs import KEYS, TableSpec, spec_of
 from etl.lake.unit_files import UnitRows, rows_of, unit_keys, unit_parts
 from etl.lake.work_units import kept_units
 from etl.parquet.layout import Layout
@@ -65,7 +66,7 @@ def optimize(lake: str, *, target_bytes: int = TARGET_BYTES) -> list[Optimized]:
     if find_table(storage.join(url, "documents")) is None:
         raise no_lake_error(url)
     with hold_job(JobIdentity(lake=url, kind="optimize")) as job:
-        for spec in SPECS.values():
+        for spec in map(spec_of, table_names(url)):
             if (ledger := _find_ledger(url, spec)) is not None:
                 groups = _group_files(url, spec, ledger, target_bytes)
                 results.append(_compact(ledger, groups, spec.layout, job))
@@ -78,7 +79,10 @@ def _find_ledger(lake: str, spec: TableSpec) -> Ledger | None:
     if table is None:
         return None
     if spec is not KEYS:
-        return open_ledger(table)
+        is_empty = (
+            next(table.files("path", by=()), None) is None
+        )  # without a record, it never had rows
+        return find_ledger(table) if is_empty else open_ledger(table)
     duplicates = find_table(storage.join(lake, "duplicates"))
     keys = KeysTable(open_ledger(duplicates)) if duplicates is not None else None
     return keys.ledger if keys is not None and keys.fits else None
@@ -102,7 +106,7 @@ def _group_files(lake: str, spec: TableSpec, ledger: Ledger, target_bytes: int) 
     if spec.compact_by == "key":
         blocks, most = _blocks_of_keys(ledger.table), _KEYS_BYTES
     elif spec.compact_by == "unit":
-        most = target_bytes if spec.name == "tokens" else _SHARED_BYTES
+        most = target_bytes if schemas.is_tokens(spec.name) else _SHARED_BYTES
         blocks = _blocks_of_units(ledger, _finished_units(lake, spec, ledger))
     else:
         blocks, most = [_block([file]) for file in _list_files(ledger.table)], target_bytes
@@ -118,7 +122,7 @@ def _list_files(table: Table) -> list[dict[str, Any]]:
 def _finished_units(lake: str, spec: TableSpec, ledger: Ledger) -> Container[str]:
     """Return the keys of the units in a table whose rows the next run does not replace."""
     texts = Table.open(storage.join(lake, "texts"))
-    if spec.name == "tokens":
+    if schemas.is_tokens(spec.name):
         return {ledger.key(unit.key) for unit in kept_units(texts)}
     documents, texts_ledger = (
         open_ledger(Table.open(storage.join(lake, "documents"))),

@@ -22,7 +22,7 @@ from etl.lake.lake_epochs import all_ledgers, drop_all, start_lake_epoch
 from etl.lake.ledger import Ledger
 from etl.lake.ledger_entry import Drop, LedgerEntry
 from etl.lake.lineage_record import Change, Origin
-from etl.lake.table_specs import SPECS
+from etl.lake.table_specs import spec_of
 from etl.lake.unit_files import unit_files, unit_keys
 from etl.recipe.recipe import Recipe
 
@@ -52,7 +52,7 @@ def restore_logs(lake: str, logs: Logs, job: Job) -> None:
     drops = {}
     for name, ledger in ledgers.items():
         origins = [damaged[each] for each in ("documents", "texts") if each in damaged]
-        if SPECS[name].is_index:
+        if spec_of(name).is_index:
             drops[name] = drop_all(ledger)
         elif made_from := [each for each in origins if _is_made_from(name, each)]:
             drops[name] = _drop_lost_units(ledger, made_from)
@@ -66,7 +66,7 @@ def restore_logs(lake: str, logs: Logs, job: Job) -> None:
 
 def _open(name: str, log: LogDamage, logs: Logs, recipe: Recipe) -> Ledger:
     """Return the ledger of the table that the sound files of a log make."""
-    spec, record = SPECS[name], logs.records.get(name)
+    spec, record = spec_of(name), logs.records.get(name)
     ledger = _ledger(name, open_remains(log, spec.schema(recipe), spec.layout), logs)
     if record is not None:
         ledger.generation = max(ledger.generation, record.generation)
@@ -90,7 +90,7 @@ def _drop_without_texts(documents: Ledger, texts: Ledger) -> Drop:
 
 
 def _is_made_from(name: str, origin: Ledger) -> bool:
-    return origin.url.rpartition("/")[2] in SPECS[name].made_from
+    return origin.url.rpartition("/")[2] in spec_of(name).made_from
 
 
 def _drop_lost_units(ledger: Ledger, origins: Sequence[Ledger]) -> Drop:
@@ -126,7 +126,7 @@ def _lost_origin(name: str, logs: Logs) -> Origin | None:
     origin, fingerprint = Origin.of(logs.newest_record), logs.fingerprints.get(name)
     if fingerprint is None:
         return origin
-    return replace(origin, step=SPECS[name].name, fingerprint=fingerprint, tokenizer=None)
+    return replace(origin, step=spec_of(name).name, fingerprint=fingerprint, tokenizer=None)
 
 
 def _missing_inputs(documents: Table, drop: Drop, logs: Logs) -> list[schemas.InputFile]:

@@ -10,7 +10,7 @@ from etl.delta.added_files import is_stored, read_added_files
 from etl.delta.table import Table
 from etl.lake.ledger import Ledger
 from etl.lake.open_ledger import find_ledger
-from etl.lake.table_specs import SPECS
+from etl.lake.table_specs import spec_of
 from etl.parquet.data_file import DataFile
 
 _THREADS = 16  # they wait for storage
@@ -38,7 +38,7 @@ class TableUndo:
         changes = ledger.foreign_changes()
         if changes is None:
             return cls(ledger, table)
-        if SPECS[table.url.rpartition("/")[2]].is_index:  # the next run rebuilds it
+        if spec_of(table.url.rpartition("/")[2]).is_index:  # the next run rebuilds it
             return cls(ledger, table, remove={file["path"] for file in table.files("path")})
         # The view is the table without foreign changes. Units to undo and files to remove are chosen in
         # it, since a file that another program has removed may be damaged, too.

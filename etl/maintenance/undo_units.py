@@ -35,7 +35,7 @@ from etl.lake.ledger import Ledger
 from etl.lake.ledger_entry import Drop, LedgerEntry
 from etl.lake.lineage_record import Change, num_files
 from etl.lake.open_ledger import find_ledger
-from etl.lake.table_specs import DUPLICATES, SPECS, open_tables
+from etl.lake.table_specs import DUPLICATES, open_tables, spec_of
 from etl.lake.table_versions import live_inputs, read_versions
 from etl.lake.unit_files import unit_files, unit_keys
 from etl.lake.work_units import WorkUnit, kept_units
@@ -59,7 +59,7 @@ class Undo:
 
     def __init__(self, lake: str, problems: Sequence[Problem], *, is_foreign: bool = False) -> None:
         """Find what to undo for some problems, or with ``is_foreign`` for changes by other programs."""
-        self.tables: dict[str, TableUndo] = {}  # in the order of SPECS: inputs first
+        self.tables: dict[str, TableUndo] = {}  # inputs first
         self.sources: set[str] = set()
         self.left: list[UnrepairedProblem] = []
         self._damaged: list[Problem] = []
@@ -113,12 +113,12 @@ class Undo:
                 yield Problem(name, path, "the file is missing")
 
     def _undo_tables(self) -> None:
-        indexes = {name: undo for name, undo in self.tables.items() if SPECS[name].is_index}
+        indexes = {name: undo for name, undo in self.tables.items() if spec_of(name).is_index}
         for name, undo in self.tables.items():
             if name in indexes:
                 continue
             # The tables are in the order of their inputs, so the units of the inputs are complete here.
-            for source in SPECS[name].made_from:  # rows built from undone units are undone
+            for source in spec_of(name).made_from:  # rows built from undone units are undone
                 undo.units |= self.tables[source].units if source in self.tables else set()
             if name == "documents":
                 self._undo_documents(undo)
@@ -195,7 +195,7 @@ class Undo:
 
     def _drop(self, name: str) -> Drop:
         undo = self.tables[name]
-        if SPECS[name].is_index:
+        if spec_of(name).is_index:
             return drop_all(undo.ledger)
         is_documents = name == "documents"  # the keys of other tables are derived from its keys
         rewritten = self._rewrite(name)

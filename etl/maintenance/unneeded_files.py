@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from etl import storage
+from etl import schemas, storage
 from etl.compact_collections import DigestSet, SpilledList, digest, index_of
 from etl.delta import deletion_vectors, log_segment
 from etl.delta.logical_file import LogicalFile
@@ -21,7 +21,7 @@ from etl.delta.table import Table
 from etl.lake import leases, releases, scratch
 from etl.lake.ledger import Ledger
 from etl.lake.open_table import find_table
-from etl.lake.table_specs import SPECS
+from etl.lake.table_specs import spec_of
 from etl.parquet.data_file import is_data_file
 from etl.storage import uploads
 
@@ -128,7 +128,8 @@ def find_uploads(lake: str, horizon: datetime) -> list[uploads.Upload]:
         name, _, path = uri.removeprefix(f"{lake}/").partition("/")
         if name == scratch.FOLDER:
             return scratch.is_scratch(path)
-        return name in SPECS and (_is_ours(name, path) or path.startswith("_delta_log/"))
+        is_table = schemas.kind_of(name) in schemas.TABLES
+        return is_table and (_is_ours(name, path) or path.startswith("_delta_log/"))
 
     found = uploads.unfinished_uploads(lake, before=horizon)
     return [upload for upload in found if is_ours(upload.uri)]
@@ -160,7 +161,7 @@ def _is_ours(table: str, path: str) -> bool:
     False
     """
     folders = path.split("/")[:-1]
-    columns = SPECS[table].layout.partition_by
+    columns = spec_of(table).layout.partition_by
     return is_data_file(path) and (
         not folders or tuple(folder.partition("=")[0] for folder in folders) == columns
     )

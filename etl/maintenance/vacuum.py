@@ -35,7 +35,7 @@ from etl.html.card import Shown
 from etl.lake import leases, releases, scratch
 from etl.lake.finished_versions import check_finished
 from etl.lake.missing_tables import no_lake_error
-from etl.lake.table_specs import SPECS
+from etl.lake.table_names import table_names
 from etl.maintenance.unneeded_files import ListedFiles, Needs, Unneeded, find_uploads
 from etl.storage import uploads
 
@@ -86,7 +86,7 @@ def vacuum(lake: str, *, retain: timedelta = RETAIN, delete: bool = False) -> Va
             where=url,
             hint="jobs that read or write the lake without a lease may still need them",
         )
-    names = [name for name in SPECS if Table.exists(storage.join(url, name))]
+    names = [name for name in table_names(url) if Table.exists(storage.join(url, name))]
     if not names:
         raise no_lake_error(url)
     check_finished(url)  # the files of versions that a backup may bring back were never committed

@@ -83,7 +83,9 @@ def _find_stage(stages: Sequence[Any], kind: str, name: str, *, where: str) -> i
     if not names:
         hint = nearest_names(kind, [*_SECTIONS, *(str(s.get("kind")) for _, s in mappings)])
         raise RecipeError(f"no key or stage {kind!r}", where=where, hint=hint)
-    matches = [index for index, other in names.items() if not name or other == name]
+    # Of several tokenizers, the one without a name needs none here either.
+    matches = [index for index, other in names.items() if other == name]
+    matches = matches or [index for index in names if not name]
     if len(matches) == 1:
         return matches[0]
     keys = [f"{kind}.{other}" for other in dict.fromkeys(names.values()) if other]

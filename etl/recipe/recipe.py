@@ -5,12 +5,12 @@ import json
 import os
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal, Self, get_args
+from typing import Any, Self
 
 import yaml
 from pydantic import ValidationError, field_validator, model_validator
 
-from etl import pipelines, storage
+from etl import pipelines, schemas, storage
 from etl.errors import RecipeError
 from etl.html.card import Card, Shown
 from etl.recipe.guard import Guard
@@ -26,17 +26,12 @@ from etl.settings_files.validation_errors import Location
 from etl.sources import Source
 from etl.stages import Stage, Tokenize
 from etl.stages.against import Reference
-from etl.stages.base import PHASES, Phase, Rejected
+from etl.stages.base import Phase, Rejected
 from etl.stages.dedup_base import DedupStage, dedup_stages
 from etl.stages.document_columns import describing_stages
 
-Step = Literal["documents", "texts", "duplicates", "tokens"]
-"""A table that a recipe fills."""
-
-STEPS: Final[tuple[Step, ...]] = get_args(Step)
-"""The steps in order; the first phase fills two tables."""
-
-_PHASE_OF: Final[Mapping[Step, Phase]] = dict(zip(STEPS, (PHASES[0], *PHASES), strict=True))
+Step = schemas.TableName
+"""A table that a recipe fills: the first phase fills two, the last one of each tokenizer."""
 
 
 class Recipe(Shown, Settings):
@@ -161,15 +156,15 @@ class Recipe(Shown, Settings):
         return dedup_stages(self.stages)
 
     @property
-    def tokenize_stage(self) -> Tokenize | None:
-        """The tokenize stage, or None."""
-        return next((s for s in self.stages if isinstance(s, Tokenize)), None)
+    def tokenizers(self) -> dict[Step, Tokenize]:
+        """The tokenize stages, in order, by the tables that they fill."""
+        return {stage.table: stage for stage in self.stages if isinstance(stage, Tokenize)}
 
     @property
     def uses_sample_tokenizer(self) -> bool:
         """Whether it tokenizes with the tokenizer of the shipped sample, but reads something else."""
-        stage, folder = self.tokenize_stage, f"{pipelines.FOLDER}/"
-        if stage is None or not stage.tokenizer.startswith(folder):
+        folder = f"{pipelines.FOLDER}/"
+        if not any(stage.tokenizer.startswith(folder) for stage in self.tokenizers.values()):
             return False
         return not all(path.startswith(folder) for path in self.source.paths)
 
@@ -207,8 +202,8 @@ class Recipe(Shown, Settings):
     @property
     def steps(self) -> tuple[Step, ...]:
         """The tables that the recipe fills, in order."""
-        phases = {PHASES[0], *(stage.phase for stage in self.stages)}
-        return tuple(step for step, phase in _PHASE_OF.items() if phase in phases)
+        decided = ["duplicates"] if self.dedup_stages else []
+        return "documents", "texts", *decided, *self.tokenizers
 
     def table_url(self, step: str) -> str:
         """Return the URL of a table of the lake; raise RecipeError if the recipe names no lake."""
@@ -220,13 +215,17 @@ class Recipe(Shown, Settings):
             )
         return storage.join(storage.normalize(self.lake), step)
 
-    def fingerprint(self, step: Step = "tokens") -> str:
-        """Return the sha256 of everything that determines the rows of a table.
+    def fingerprint(self, step: Step | None = None) -> str:
+        """Return the sha256 of everything that determines the rows of a table, by default of all tables.
 
         This covers the stages of the table and of the tables it is computed from. It leaves out names,
         locations and the list of input files, so a recipe can be run again with new files.
         """
         identity: dict[str, Any]
+        if step is None:
+            whole = schemas.fingerprint_of({each: self.fingerprint(each) for each in self.steps})
+            assert whole is not None
+            return whole
         if step == "documents":
             identity = {
                 "source": self.source.identity(),
@@ -244,14 +243,16 @@ class Recipe(Shown, Settings):
                 "stages": [stage.identity() for stage in self.dedup_stages],
             }
         else:
-            before: Step = "duplicates" if self.dedup_stages else "documents"
-            tokenize = self.tokenize_stage
-            identity = {
-                before: self.fingerprint(before),
-                "stage": tokenize.identity() if tokenize else None,
-            }
-        text = json.dumps({"step": step, **identity}, sort_keys=True, ensure_ascii=False)
-        return hashlib.sha256(text.encode()).hexdigest()
+            return self.token_fingerprint(step, self.tokenizers[step].identity())
+        return _hash(step, identity)
+
+    def token_fingerprint(self, step: Step, tokenizer: Mapping[str, Any]) -> str:
+        """Return the fingerprint of the tokens that a tokenizer makes of the recipe's documents.
+
+        ``tokenizer`` is the identity of its stage, which the recipe need not have.
+        """
+        before: Step = "duplicates" if self.dedup_stages else "documents"
+        return _hash(step, {before: self.fingerprint(before), "stage": dict(tokenizer)})
 
     def canonical(self) -> dict[str, Any]:
         """Return the recipe with all defaults written out, as lineage records store it."""
@@ -283,6 +284,11 @@ class Recipe(Shown, Settings):
 
     def _stages_of(self, phase: Phase) -> tuple[Stage, ...]:
         return tuple(stage for stage in self.stages if stage.phase == phase)
+
+
+def _hash(step: Step, identity: Mapping[str, Any]) -> str:
+    text = json.dumps({"step": step, **identity}, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 RecipeLike = Recipe | Mapping[str, Any] | str | os.PathLike[str]

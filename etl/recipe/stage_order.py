@@ -1,5 +1,6 @@
 """The order of a recipe's stages, and what they need of each other."""
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
@@ -30,8 +31,9 @@ def check_stages(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
                 f"{after.kind} must come before {before.kind}; "
                 f"the order is filters and transforms, then {', '.join(_AFTER_DOCUMENTS)}"
             )
-        if before.kind == after.kind and _rank(after) > 0:
+        if before.kind == after.kind and _rank(after) > 0 and not isinstance(after, Tokenize):
             raise ValueError(f"{after.kind} occurs twice")
+    _check_tokenizers(stages)
     cutting = [stage.kind for stage in dedup_stages(stages) if CUT in stage.kinds]
     if len(cutting) > 1:
         raise ValueError(
@@ -58,6 +60,17 @@ def _rank(stage: Stage) -> int:
     return _AFTER_DOCUMENTS.index(kind) + 1 if kind in _AFTER_DOCUMENTS else 0
 
 
+def _check_tokenizers(stages: Sequence[Stage]) -> None:
+    """Raise ValueError if two tokenizers would fill one table."""
+    tables = Counter(stage.table for stage in stages if isinstance(stage, Tokenize))
+    for table, count in tables.items():
+        if count > 1:
+            raise ValueError(
+                f"{count} tokenize stages fill the table {table!r}; give each of them another name, "
+                "as in `tokenize: {name: qwen, tokenizer: qwen.json}`; one may have none"
+            )
+
+
 def _with_special_tokens(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
     """Add the filter that ``special_tokens: reject`` of the tokenize stage means, unless it is there."""
     for stage in stages:
@@ -65,7 +78,7 @@ def _with_special_tokens(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
             added = SpecialTokens(tokenizer=stage.tokenizer)
             if added not in stages:
                 first = sum(_rank(other) == 0 for other in stages)
-                return (*stages[:first], added, *stages[first:])
+                stages = (*stages[:first], added, *stages[first:])
     return stages
 
 

@@ -5,15 +5,11 @@ lake are made from input and are none: without this, a lake below its own source
 """
 
 from collections.abc import Iterator
-from typing import Final, get_args
 
-from etl import storage
+from etl import schemas, storage
 from etl.errors import RecipeError, SourceError, StorageError
 from etl.parquet.data_file import is_data_file
-from etl.schemas import TableName
 from etl.storage import FileInfo, Listing
-
-_TABLE_NAMES: Final = frozenset(get_args(TableName))
 
 
 class Owners:
@@ -105,7 +101,8 @@ class _Folders:
     def is_lake(self, owner: str, file: FileInfo) -> bool:
         """Return whether an owner is a lake, or a table of one."""
         lake, _, name = owner.rpartition("/")
-        is_table = name in _TABLE_NAMES and (is_data_file(file.uri) or self._is_lake(lake))
+        is_named = schemas.kind_of(name) in schemas.TABLES
+        is_table = is_named and (is_data_file(file.uri) or self._is_lake(lake))
         return is_table or self._is_lake(owner) or self._owners.is_own(owner)
 
     def _is_owner(self, folder: str) -> bool:
@@ -115,7 +112,7 @@ class _Folders:
 
     def _is_lake(self, folder: str) -> bool:
         """Return whether the listing shows at least two tables of a lake in a folder."""
-        return sum(f"{folder}/{name}" in self._tables for name in _TABLE_NAMES) > 1
+        return sum(f"{folder}/{name}" in self._tables for name in schemas.TABLES) > 1
 
 
 def _has_log(folder: str) -> bool:

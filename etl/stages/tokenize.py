@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import field_validator
 
 from etl.errors import TokenizerError
-from etl.schemas import TOKENIZED, TokenizerRecord
+from etl.schemas import TOKENIZED, TableName, TokenizerRecord, is_tokens, tokens_of
 from etl.stages.base import Phase, Stage
 from etl.stages.tokenizer_file import hash_tokenizer, read_tokenizer, sha256_of
 
@@ -49,6 +50,10 @@ class Tokenize(Stage):
     filter ``special_tokens`` after the other filters and transforms: such documents are rejected. ``etl
     report`` counts the documents with tokens whose text spells a special token.
 
+    A recipe may have several of these stages: all but one need a ``name`` of the letters a to z and digits.
+    The table ``tokens_NAME`` is made from the same texts as ``tokens``, and independent of it: a tokenizer
+    that is added costs tokenizing only, and without its stage its table remains as it is.
+
     ``fast: false`` disables gigatoken. ``archive: true`` compresses the table as much as possible, for tables
     that are stored rather than trained on: three quarters of the size at a third of the speed. Neither
     changes any id.
@@ -62,6 +67,8 @@ class Tokenize(Stage):
 
     tokenizer: str
     """The path or URL of the tokenizer.json of the model to be trained."""
+    name: str | None = None
+    """The name of the tokenizer, whose tokens are in ``tokens_NAME``; one of a recipe may have none."""
     append_eos: bool = True
     """Whether a document ends with ``eos_token``."""
     prepend_bos: bool = False
@@ -77,6 +84,21 @@ class Tokenize(Stage):
     """Whether to use gigatoken where it can load the tokenizer; it gives the same ids."""
     archive: bool = False
     """Whether to compress the table as far as possible, for storage rather than training."""
+
+    @field_validator("name")
+    @classmethod
+    def _check_name(cls, name: str | None) -> str | None:
+        if name is not None and not is_tokens(tokens_of(name)):
+            reason = "which has the rows of `tokens` in random order"
+            if name != "shuffled":
+                reason = "which is not a valid name: use the letters a to z and digits"
+            raise ValueError(f"its table would be `{tokens_of(name)}`, {reason}")
+        return name
+
+    @property
+    def table(self) -> TableName:
+        """The table that the stage fills."""
+        return tokens_of(self.name)
 
     def identity(self) -> dict[str, Any]:
         """Return the settings with the file's sha256 in place of its path, so that the file can be moved.

@@ -27,6 +27,7 @@ from etl.storage.filesystem import (
     location_of,
     store_timeout,
 )
+from etl.storage.folders import folder_names, remove_folder
 from etl.storage.list_files import (
     FileInfo,
     Listing,
@@ -64,6 +65,7 @@ __all__ = [
     "file_sizes",
     "filesystem",
     "find_files",
+    "folder_names",
     "get_protocol",
     "glob_pattern",
     "is_folder",
@@ -82,6 +84,7 @@ __all__ = [
     "refuse_credentials",
     "refuse_unaddressable",
     "remove",
+    "remove_folder",
     "split_authority",
     "start_writing",
     "store_timeout",

@@ -111,7 +111,7 @@ def test_every_record_is_traced(recipe: Recipe, uris: list[str]) -> None:
         assert [(each.source, each.row, each.id) for each in traces] == [
             (uri, row, f"{number}-{row}") for row in range(3)
         ]
-        assert traces[0].tokens is not None
+        assert traces[0].tokens
         assert traces[2].reason == "gopher_quality.short"
         lines = etl("trace", recipe.lake, "--source", uri, "--row", 0).split("\n")
         assert lines[0] == f"{one_line(uri)} row 0"

@@ -1,6 +1,7 @@
 """A lake whose recipe was changed equals a lake that has run the new recipe on the same input."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,14 +46,14 @@ STEPS = st.builds(
     stages=st.lists(st.sampled_from(STAGES), max_size=3, unique_by=lambda each: str(each)[:10]),
     position=st.integers(0, 3),
     care=st.sampled_from(CARE),
-    table=st.sampled_from(TABLES),
+    table=st.sampled_from([*TABLES, "tokens_named"]),
     kill=st.integers(0, 4),
     is_finished=st.booleans(),
 )
 
 
-def digests(lake: UPath) -> dict[str, int]:
-    return {name: table_digest(Table.open(f"{lake}/{name}")) for name in TABLES}
+def digests(lake: UPath, tables: Sequence[str] = TABLES) -> dict[str, int]:
+    return {name: table_digest(Table.open(f"{lake}/{name}")) for name in tables}
 
 
 @pytest.fixture
@@ -89,7 +90,8 @@ def test_chains_of_changes(  # noqa: PLR0913, PLR0917 - fixtures, and what is dr
 
     def recipe(lake: str, step: Step) -> Recipe:
         stages = step.stages
-        return make(place / lake, [*stages[: step.position], *transforms, *stages[step.position :]])
+        stages = [*stages[: step.position], *transforms, *stages[step.position :]]
+        return make(place / lake, stages, named="named")
 
     chain = Chain(place, client, records)
     last = recipe("lake", steps[0])
@@ -102,7 +104,8 @@ def test_chains_of_changes(  # noqa: PLR0913, PLR0917 - fixtures, and what is dr
     assert [*verify(str(last.lake))] == []
     fresh = last.model_copy(update={"lake": str(place / "fresh")})
     chain.run(fresh)
-    assert digests(place / "lake") == digests(place / "fresh")
+    tables = [*TABLES, "tokens_named"]
+    assert digests(place / "lake", tables) == digests(place / "fresh", tables)
 
 
 def test_an_interrupted_change_is_followed_by_a_plain_run(
@@ -130,8 +133,8 @@ def test_an_interrupted_change_is_not_followed_with_another_tokenizer(
         run(changed, cluster=client, apply_change=True)
     other = recipe(place / "lake", [STAGES[1]], tokenize={"append_eos": False})
     untokenized = changed.model_copy(update={"stages": changed.stages[:-1]})
-    for each in (other, untokenized):
-        with pytest.raises(MismatchError, match="another tokenizer made them"):
+    for each, message in ((other, "another tokenizer made them"), (untokenized, "does not name")):
+        with pytest.raises(MismatchError, match=message):
             run(each, cluster=client, apply_change=True)
     run(changed, cluster=client)
     assert [*verify(str(changed.lake))] == []
@@ -172,7 +175,7 @@ def test_new_files_are_read_by_the_changed_recipe(
         ({"columns": {"text": "body", "id": "doc_id"}}, "`source` changes which records are read"),
         ({"rejected": {"text": True}}, "`rejected` changes what is stored"),
         ({"rejected": {"signals": False}}, "`rejected` changes what is stored"),
-        ({"tokenize": {"append_eos": False}}, "`tokenize` changes all tokens"),
+        ({"tokenize": {"append_eos": False}}, "`tokenize` changes all rows of tokens"),
     ],
     ids=str,
 )

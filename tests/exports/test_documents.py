@@ -44,8 +44,7 @@ def tokens_of(recipe: Recipe) -> dict[tuple[str, int], list[int]]:
 
 def check_texts(recipe: Recipe, exported: list[dict[str, Any]]) -> None:
     """Check that the exported texts are those that were tokenized, and no others."""
-    stage = recipe.tokenize_stage
-    assert stage is not None
+    stage = recipe.tokenizers["tokens"]
     tokenizer = Tokenizer.from_file(str(stage.tokenizer))
     end = [0]  # <|endoftext|>
     encoded = {

@@ -74,12 +74,20 @@ def killed_at(commit: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def maker(place: UPath, tokenizer: Path) -> MakeRecipe:
-    """Return a function that makes a recipe over the corpus in a folder, for a lake."""
+    """Return a function that makes a recipe over the corpus in a folder, for a lake.
+
+    With ``named``, it has another tokenizer of that name.
+    """
     columns = {"text": "body", "id": "doc_id", "url": "link"}
     source = {"path": str(place / "corpus"), "columns": columns, "split_bytes": 16384}
 
-    def recipe(lake: UPath, stages: Stages, *, tokenize: Any = None, **others: Any) -> Recipe:
+    def recipe(
+        lake: UPath, stages: Stages, *, tokenize: Any = None, named: str = "", **others: Any
+    ) -> Recipe:
         all_stages = [*stages, {"tokenize": {"tokenizer": str(tokenizer), **(tokenize or {})}}]
+        if named:
+            other = {"name": named, "tokenizer": str(tokenizer), "append_eos": False}
+            all_stages.append({"tokenize": other})
         given = {"name": "test", "source": source, "lake": str(lake), "stages": all_stages}
         return Recipe(**{**given, **others})
 

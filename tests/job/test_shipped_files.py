@@ -240,7 +240,7 @@ def test_a_task_carries_digests_and_not_the_files(client: Client, tmp_path: Path
     recipe = make_recipe(tmp_path / "mine", tmp_path, {"python": call})
     shipped = ship_files(recipe, client)
     assert [file.name for file in shipped.sets[0].files.files] == ["model.bin", "with_model.py"]
-    assert len(pickle.dumps(OnWorker(ReadSplit(recipe, with_tokens=False), shipped))) < 8192
+    assert len(pickle.dumps(OnWorker(ReadSplit(recipe), shipped))) < 8192
 
 
 def test_errors_name_the_file_of_the_user(client: Client, tmp_path: Path) -> None:

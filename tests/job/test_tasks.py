@@ -55,10 +55,10 @@ def test_a_result_imports_nothing_but_its_own_classes(
     call = {"call": "typed_reasons:judge", "per": "document", "folder": str(tmp_path)}
     source = recipe.source.model_dump() | {"path": str(place / "in.jsonl")}
     write_jsonl(place / "in.jsonl", records(0, 30))
-    stages = ["gopher_quality", {"python": call}, recipe.tokenize_stage]
+    stages = ["gopher_quality", {"python": call}, recipe.tokenizers["tokens"]]
     recipe = Recipe(name="typed", source=source, lake=recipe.lake, stages=stages)
     split = next(iter(make_plan(recipe).splits))
-    (result,) = ReadSplit(recipe, with_tokens=True)((replace(split, first_row=0), KEY, KEY))
+    (result,) = ReadSplit(recipe, "tokens")((replace(split, first_row=0), KEY, KEY))
     assert result is not None
     assert result.rejected["python.odd"] > 0
     assert result.kept > 0
@@ -72,7 +72,7 @@ def test_tokenizing_a_unit_returns_such_a_result(recipe: Recipe, place: UPath) -
     write_jsonl(place / "in.jsonl", records(0, 30))
     recipe = Recipe(name="typed", source=source, lake=recipe.lake, stages=recipe.stages)
     split = next(iter(make_plan(recipe).splits))
-    (read,) = ReadSplit(recipe, with_tokens=False)((replace(split, first_row=0), KEY, ""))
+    (read,) = ReadSplit(recipe)((replace(split, first_row=0), KEY, ""))
     assert read is not None
     files = tuple(LogicalFile(file.path) for file in read.files["texts"])
     unit = WorkUnit(
@@ -84,7 +84,7 @@ def test_tokenizing_a_unit_returns_such_a_result(recipe: Recipe, place: UPath) -
         first_row=0,
         last_row=30,
     )
-    (result,) = TokenizeUnit(recipe)((unit, KEY, ()))
+    (result,) = TokenizeUnit(recipe, "tokens")((unit, KEY, ()))
     assert result is not None
     assert (result.rows, result.kept, result.duplicates) == (read.kept, read.kept, 0)
     assert result.tokens > 0

@@ -259,8 +259,7 @@ def test_the_driver_receives_the_values_of_variables(
     monkeypatch.delenv("TOKENLAKE_TOKENIZER")
     run = Recipe.load("fineweb", settings=settings)
     assert run.source.paths == ("s3://mine/*.parquet",)
-    assert run.tokenize_stage is not None
-    assert run.tokenize_stage.tokenizer == "s3://mine/tokenizer.json"
+    assert run.tokenizers["tokens"].tokenizer == "s3://mine/tokenizer.json"
 
 
 @pytest.mark.parametrize(

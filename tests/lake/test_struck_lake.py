@@ -275,7 +275,7 @@ def tokenized(recipe: Recipe) -> list[Address]:
     decisions = DedupDecisions(open_ledger(Table.open(recipe.table_url("duplicates"))))
     found: list[Address] = []
     for unit in kept_units(Table.open(recipe.table_url("texts"))):
-        (result,) = TokenizeUnit(recipe)((unit, "f" * 32, decisions.files(unit)))
+        (result,) = TokenizeUnit(recipe, "tokens")((unit, "f" * 32, decisions.files(unit)))
         assert result is not None
         assert (result.rows, result.kept) == (
             unit.rows,

@@ -25,6 +25,7 @@ from etl.errors import TableError
 from etl.html.card import Card, Shown
 from etl.html.grid import make_grid
 from etl.lake.releases import tables_at
+from etl.lake.table_names import token_tables
 from etl.plural import many
 
 _MAX_FILES: Final = 32  # beyond that, pairs are reported by folder
@@ -143,7 +144,8 @@ def duplicates(lake: str, *, top: int = 10, version: int | str | None = None) ->
     if table is None:
         hint = "add a deduplication stage such as `dedup_exact` to its recipe"
         raise TableError("the lake has no table of duplicates", where=url, hint=hint)
-    documents, tokens = tables["documents"], tables.get("tokens")
+    documents = tables["documents"]
+    tokens = next((tables[name] for name in token_tables(tables)), None)
     kept = RowsBySource(documents, verdict="kept")
     folders = _folders(kept.sources())
     counts = clusters.count_duplicates(table, folders)

@@ -24,6 +24,7 @@ from etl.audit.tune.rejudge import StoredFilter
 from etl.delta.live_rows import read_live_rows
 from etl.delta.table import Table
 from etl.lake.releases import tables_at
+from etl.lake.table_names import last_table, token_tables
 from etl.recipe.recipe_file import as_yaml
 
 _LENGTH_FILES: Final = 64
@@ -63,7 +64,7 @@ def page_facts(lake: str, *, version: int | str | None = None) -> PageFacts:
     repeated = None
     if "duplicates" in tables and counts.duplicates:
         repeated = duplicates(url, top=_LARGEST, version=version)
-    last = tables[next(name for name in ("tokens", "texts", "documents") if name in tables)]
+    last = tables[last_table(tables)]
     return PageFacts(
         report=counts,
         record=documents.record,
@@ -72,7 +73,7 @@ def page_facts(lake: str, *, version: int | str | None = None) -> PageFacts:
         signals=distributions(documents, sample),
         has_unknown=_has_unknown(documents.filters),
         rules=rule_samples(documents, sample, counts.rejected),
-        lengths=_lengths(tables["tokens"]) if "tokens" in tables else None,
+        lengths=_lengths(last) if token_tables(tables) else None,
         duplicates=repeated,
         settings=as_yaml(documents.record.canonical) if documents.record is not None else "",
         versions=documents.record.versions if documents.record is not None else {},

@@ -25,7 +25,9 @@ from etl.errors import RecipeError, TableError
 from etl.html.card import Card, CardList, Shown
 from etl.html.grid import make_grid
 from etl.lake.commit_info import find_record
-from etl.lake.open_table import find_table, open_table
+from etl.lake.missing_tables import tables_of
+from etl.lake.open_table import open_table
+from etl.lake.table_names import token_tables
 from etl.lake.unit_files import unit_files
 from etl.recipe.overrides import SettingsLike, as_settings
 from etl.stages import DedupExact, Filter, Stage, Tokenize, Transform
@@ -123,8 +125,9 @@ class _TunableLake:
         self._is_unique = any(isinstance(stage, DedupExact) for stage in stages)
         counted_kinds = (Filter, Transform, DedupExact, Tokenize)
         self._not_counted = [stage.kind for stage in stages if not isinstance(stage, counted_kinds)]
-        tokens = find_table(storage.join(self._url, "tokens"))
-        self._tokens = _TokenCounts(tokens) if tokens is not None else None
+        tokens = token_tables(tables_of(self._url))[:1]  # of the first tokenizer
+        urls = [storage.join(self._url, name) for name in tokens]
+        self._tokens = next((_TokenCounts(open_table(url)) for url in urls), None)
         names = self._documents.schema.names
         self._size = next((name for name in _SIZES if name in names), None)
 

@@ -26,7 +26,7 @@ from etl.errors import TableError, TokenlakeError
 from etl.lake import releases
 from etl.lake.commit_info import input_versions, parse_record
 from etl.lake.finished_versions import finished_versions
-from etl.lake.table_specs import SPECS
+from etl.lake.table_names import in_order, table_names
 from etl.lake.table_versions import LiveInputs
 from etl.recipe.recipe import Recipe
 
@@ -83,10 +83,12 @@ def check_logs(lake: str) -> Logs:
     for kind, version in _finished(lake).items():
         logs.name(kind, version)
     # Tables made from others come first: the versions that they name exist when the others are read.
-    for name in reversed(SPECS):
+    for name in reversed(in_order({*table_names(lake), *logs.named})):
         _check_log(lake, name, logs)
     recipe = logs.recipe()
     for name in () if recipe is None else recipe.steps:
+        if schemas.is_tokens(name) and name not in logs.named:
+            continue  # it was dropped, or is not made yet
         if name not in logs.tables and name not in logs.damage:
             url = storage.join(lake, name)
             if not any(problem.table == name for problem in logs.errors):

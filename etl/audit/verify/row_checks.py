@@ -5,6 +5,7 @@ of one input file, and a few hundred bytes per duplicate in the lake.
 """
 
 from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -51,16 +52,16 @@ class _Group:
     high: str
     documents: list[dict[str, Any]] = field(default_factory=list)
     texts: list[dict[str, Any]] = field(default_factory=list)
-    tokens: list[dict[str, Any]] = field(default_factory=list)
+    tokens: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
 
 
 def check_rows(
-    documents: Table, texts: Ledger, tokens: Table | None, duplicates: pl.DataFrame
+    documents: Table, texts: Ledger, tokens: Mapping[str, Table], duplicates: pl.DataFrame
 ) -> Iterator[Problem]:
     """Yield a problem for rows that occur twice or lack their counterpart in another table.
 
-    Documents of splits without a key in ``texts`` may lack texts: the next run reads these again.
-    ``duplicates`` is the result of ``read_duplicates``.
+    Documents of splits without a key in ``texts`` may lack texts: the next run reads these again. ``tokens``
+    has the table of each tokenizer by name. ``duplicates`` is the result of ``read_duplicates``.
     """
     assert texts.table is not None
     groups = _groups(documents, texts.table, tokens)
@@ -76,8 +77,8 @@ def check_rows(
             yield from _by_file(name, frame.filter(~_IS_LISTED), "that its log gives to others")
         yield from _check_texts(texts, stored, rows)
         yield from _check_duplicates(decided, by_keeper.take(group.low, group.high), kept)
-        if tokens is not None:
-            yield from _check_tokens(tokens, group, kept, decided.filter(~STAYS))
+        for name, table in tokens.items():
+            yield from _check_tokens(name, table, group.tokens[name], kept, decided.filter(~STAYS))
     for part in (by_source, by_keeper):
         for source in sorted(part.remaining):
             what = f"rows of {source}, which is in no other table"
@@ -123,12 +124,12 @@ class _Parts:
         return pl.concat([self._empty, *(self.parts[name] for name in names)])
 
 
-def _groups(documents: Table, texts: Table, tokens: Table | None) -> list[_Group]:
+def _groups(documents: Table, texts: Table, tokens: Mapping[str, Table]) -> list[_Group]:
     """Group the data files by disjoint ranges of sources, mostly one input file per group."""
     files: list[tuple[str, str, str, dict[str, Any]]] = []
     lists = {"documents": unit_files(documents, "partition.verdict")}
     lists["texts"] = unit_files(texts, "partition.verdict")
-    lists["tokens"] = iter(() if tokens is None else tokens.data_files().to_pylist())
+    lists |= {name: iter(table.data_files().to_pylist()) for name, table in tokens.items()}
     for name, rows in lists.items():
         files += [(row["min.source"], row["max.source"], name, row) for row in rows]
     groups: list[_Group] = []
@@ -138,7 +139,8 @@ def _groups(documents: Table, texts: Table, tokens: Table | None) -> list[_Group
         if not groups or low > groups[-1].high:
             groups.append(_Group(low, high))
         groups[-1].high = max(groups[-1].high, high)
-        getattr(groups[-1], name).append(row)
+        of_group = groups[-1].tokens[name] if name in tokens else getattr(groups[-1], name)
+        of_group.append(row)
     return groups
 
 
@@ -203,23 +205,27 @@ def _check_duplicates(
 
 
 def _check_tokens(
-    table: Table, group: _Group, kept: pl.DataFrame, duplicates: pl.DataFrame
+    name: str,
+    table: Table,
+    files: Sequence[Mapping[str, Any]],
+    kept: pl.DataFrame,
+    duplicates: pl.DataFrame,
 ) -> Iterator[Problem]:
-    for row in group.tokens:
+    for row in files:
         # Struck rows count, too: a file keeps the totals that it was written with.
         columns = read_columns(table.url, row["path"], ["num_tokens", "token_end"])
         stored = pl.DataFrame(pl.from_arrow(columns))
         ends = np.cumsum(stored["num_tokens"].to_numpy(), dtype=np.int64)
         if not np.array_equal(ends, stored["token_end"].to_numpy()):
-            yield Problem("tokens", row["path"], "token_end is not the running total of num_tokens")
+            yield Problem(name, row["path"], "token_end is not the running total of num_tokens")
         elif ends.size and row.get("max.token_end") not in (None, int(ends[-1])):
             what = f"the file has {ends[-1]} tokens, but the log records {row['max.token_end']}"
-            yield Problem("tokens", row["path"], what)
-    tokens = pl.concat([pl.DataFrame(schema=_FRAME), *_addresses(table.url, group.tokens)])
-    yield from _repeated("tokens", tokens)
-    yield from _missing("tokens", tokens, kept, "whose document is not kept")
+            yield Problem(name, row["path"], what)
+    tokens = pl.concat([pl.DataFrame(schema=_FRAME), *_addresses(table.url, files)])
+    yield from _repeated(name, tokens)
+    yield from _missing(name, tokens, kept, "whose document is not kept")
     both = tokens.join(duplicates, on=_ADDRESS, how="semi")
-    yield from _by_file("tokens", both, "of duplicates")
+    yield from _by_file(name, both, "of duplicates")
 
 
 def _repeated(table: str, frame: pl.DataFrame) -> Iterator[Problem]:

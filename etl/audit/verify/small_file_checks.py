@@ -9,7 +9,7 @@ from etl.errors import TableError
 from etl.lake import missing_inputs, releases
 from etl.lake.finished_versions import FOLDER as FINISHED
 from etl.lake.finished_versions import finished_uri
-from etl.lake.table_specs import SPECS
+from etl.lake.table_names import table_names
 from etl.storage import checked_json
 
 REMOVABLE = ("leases", "quarantine", "source_moves", missing_inputs.FOLDER)
@@ -32,7 +32,7 @@ def check_small_files(lake: str) -> Iterator[Problem]:
                 checked_json.read(file.uri, hint=_REMOVED)
             except TableError as error:
                 yield Problem(folder, _path(lake, folder, error), _what(error))
-    for table in SPECS:
+    for table in table_names(lake):
         url = storage.join(lake, table)
         for key in vacuum_records.record_keys(url):
             uri = vacuum_records.record_uri(url, key)

@@ -31,7 +31,8 @@ from etl.lake.keys_table import KeysTable
 from etl.lake.ledger import Ledger
 from etl.lake.open_ledger import find_ledger, open_ledger
 from etl.lake.table_digest import recorded_digest, table_digest
-from etl.lake.table_specs import SPECS, open_tables
+from etl.lake.table_names import in_order, token_tables
+from etl.lake.table_specs import open_tables
 from etl.lake.table_versions import LiveInputs
 from etl.lake.unit_files import unit_files
 from etl.lake.work_units import WorkUnit, kept_units
@@ -56,7 +57,7 @@ def verify(lake: str, *, quick: bool = False, sources: bool = False) -> Problems
     small = list(check_small_files(url))
     if logs.problems:
         return Problems(sorted([*logs.problems, *small], key=_sort_key))
-    tables = {name: logs.tables[name] for name in SPECS if name in logs.tables}
+    tables = {name: logs.tables[name] for name in in_order(logs.tables)}
     if "documents" not in tables:
         tables = open_tables(url)  # raises the error of a missing lake
     for table in tables.values():
@@ -103,7 +104,7 @@ def _foreign_changes(tables: Mapping[str, Table]) -> Iterator[Problem]:
 def _compare_tables(tables: Mapping[str, Table]) -> Iterator[Problem]:
     """Compare the rows of the tables with each other."""
     texts, duplicates = tables.get("texts"), tables.get("duplicates")
-    tokens = tables.get("tokens")
+    tokens = {name: tables[name] for name in token_tables(tables)}
     left_out = read_duplicates(duplicates)
     if texts is None:
         return  # not made by a recipe, or not yet
@@ -113,10 +114,11 @@ def _compare_tables(tables: Mapping[str, Table]) -> Iterator[Problem]:
     yield from check_rows(
         tables["documents"], Ledger(texts.url, fingerprint="", table=texts), tokens, left_out
     )
-    if tokens is not None and (ledger := find_ledger(tokens)) is not None:
-        yield from _check_units(texts, tokens, left_out, ledger)
-        if (shuffled := tables.get("tokens_shuffled")) is not None:
-            yield from check_shuffled(ledger, shuffled)
+    for name, table in tokens.items():
+        if (ledger := find_ledger(table)) is not None:
+            yield from _check_units(texts, table, left_out, ledger)
+            if name == "tokens" and (shuffled := tables.get("tokens_shuffled")) is not None:
+                yield from check_shuffled(ledger, shuffled)
     if (losses := tables.get("losses")) is not None:
         yield from check_losses(losses)
     record = find_record(duplicates) if duplicates is not None else None
@@ -199,14 +201,15 @@ def _check_units(
     left_out = dict(duplicates.filter(~STAYS).group_by("unit").len().iter_rows())
     live: dict[str, WorkUnit] = {ledger.key(unit.key): unit for unit in kept_units(texts)}
     written: Counter[str] = Counter()
+    name = tokens.url.rpartition("/")[2]
     for file in unit_files(tokens):
         written[file["unit"]] += file["rows"]
         if file["rows"] and file["unit"] not in live:
-            yield Problem("tokens", file["path"], "its documents no longer exist")
+            yield Problem(name, file["path"], "its documents no longer exist")
     for key, unit in live.items():
         expected = unit.rows - left_out.get(unit.key, 0)
         if ledger.is_done(key) and written[key] != expected:
             what = (
                 f"{written[key]} of its rows have tokens, but {expected} are kept and not left out"
             )
-            yield Problem("texts", unit.files[0].path, what, redo="tokens")
+            yield Problem("texts", unit.files[0].path, what, redo=name)

@@ -11,8 +11,8 @@ import pyarrow as pa
 from etl import storage
 from etl.delta.table import Table
 from etl.errors import LoaderError
-from etl.lake import releases
 from etl.lake.commit_info import fields_of
+from etl.lake.open_tokens import open_tokens
 from etl.loader.fetch.footers import read_row_groups
 from etl.loader.fetch.range_requests import Remote
 from etl.loader.fetch.selected_rows import StruckRows
@@ -104,7 +104,7 @@ def read_tokenizers(index: TableIndex) -> list[TokenizerRecord]:
 
 
 def _open(lake: str, version: int | str | None) -> Table:
-    table = releases.open_tokens(lake, version)
+    table = open_tokens(lake, version)
     _check_schema(table)
     return table
 
