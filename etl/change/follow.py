@@ -9,9 +9,10 @@ these decisions. If passages are cut out of documents, all are tokenized again, 
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Protocol
 
 import polars as pl
 import pyarrow as pa
@@ -44,7 +45,14 @@ from etl.stages.dedup_base import find_cutting_stage
 from etl.stages.stage_clock import StageClock
 from etl.stages.tokenize import Tokenize
 
-OriginOf = Callable[[TableName], Origin]
+
+class OriginOf(Protocol):
+    """Returns the origin of the rows of a table, with the record of its tokenizer if that is known."""
+
+    def __call__(
+        self, step: TableName, *, tokenizer: schemas.TokenizerRecord | None = None
+    ) -> Origin: ...
+
 
 _Addresses = dict[str, set[int]]
 """Row numbers by unit."""
@@ -268,9 +276,11 @@ class Follower:
             change = Change(
                 action=action, generation=generation, input_tables=read, num_data_files=count
             )
-            if name in self.recipe.steps:
-                return self.job.record(self.origin(spec.name), change)
             assert ledger.table is not None
+            if name in self.recipe.steps:
+                record = find_record(ledger.table)  # by the same tokenizer: see ``_follow_tokens``
+                known = None if record is None else record.tokenizer
+                return self.job.record(self.origin(spec.name, tokenizer=known), change)
             if (record := find_record(ledger.table)) is None or not schemas.is_tokens(name):
                 return self.job.record_on(ledger.table, change)
             return self.job.record(

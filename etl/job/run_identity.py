@@ -7,7 +7,7 @@ from etl.errors import RecipeError
 from etl.lake.jobs import JobIdentity
 from etl.lake.lineage_record import Origin
 from etl.recipe.recipe import Recipe
-from etl.schemas import TableName
+from etl.schemas import TableName, TokenizerRecord
 from etl.stages.tokenize import Encoder, Tokenize
 
 
@@ -30,16 +30,27 @@ class RunIdentity:
             fingerprints={step: recipe.fingerprint(step) for step in recipe.steps},
         )
 
-    def origin(self, step: TableName, fingerprint: str | None = None) -> Origin:
-        """Return the origin of the rows of a table; its fingerprint is by default the recipe's."""
+    def origin(
+        self,
+        step: TableName,
+        fingerprint: str | None = None,
+        *,
+        tokenizer: TokenizerRecord | None = None,
+    ) -> Origin:
+        """Return the origin of the rows of a table; its fingerprint is by default the recipe's.
+
+        ``tokenizer`` is the record of its tokenizer, if known: otherwise the tokenizer is loaded.
+        """
         encoder = self.recipe.tokenizers.get(step)
+        if encoder is not None and tokenizer is None:
+            tokenizer = load_reference_tokenizer(encoder).record()
         return Origin(
             step=step,
             recipe=self.recipe.name,
             canonical=self.canonical,
             fingerprint=self.fingerprints[step] if fingerprint is None else fingerprint,
             fingerprints=self.fingerprints,
-            tokenizer=None if encoder is None else load_reference_tokenizer(encoder).record(),
+            tokenizer=tokenizer,
             seed=self.recipe.seed,
         )
 
