@@ -31,6 +31,7 @@ from etl.change.judge import Judge
 from etl.change.recipe_columns import RecipeColumns
 from etl.change.refusals import find_refusals, recorded_recipe
 from etl.errors import ConflictError, MismatchError
+from etl.lake.annotated_documents import check_annotations
 from etl.lake.commit_info import find_record
 from etl.lake.drop_units import sharing_units
 from etl.lake.jobs import Job
@@ -113,7 +114,8 @@ def find_lake_change(recipe: Recipe) -> LakeChange | None:
     """Return what a recipe changes in its lake; None if the lake has no documents, or this recipe made them.
 
     Reads the columns of ``documents`` that verdicts depend on, and lists the source. Raises TableError if a
-    file is damaged, SourceError if the source cannot be listed.
+    file is damaged, SourceError if the source cannot be listed, RecipeError for annotations that cannot be
+    read or that no document has.
     """
     ledgers = open_all_ledgers(recipe)
     documents = ledgers.get("documents")
@@ -136,6 +138,9 @@ def find_lake_change(recipe: Recipe) -> LakeChange | None:
     files = files_by_unit(table)
     text_files = {} if texts.table is None else files_by_unit(texts.table)
 
+    for stage in judge.measuring:
+        stage.check()
+
     def change_of(unit: str) -> UnitChange:
         # With a transform, stored texts are not those that the stages begin with. Without the last
         # change, some kept documents have none.
@@ -145,6 +150,8 @@ def find_lake_change(recipe: Recipe) -> LakeChange | None:
 
     with ThreadPoolExecutor(_THREADS) as pool:
         changes = dict(zip(files, pool.map(change_of, files), strict=True))
+    filled = {name for change in changes.values() for name in change.filled}
+    check_annotations(recipe, table, filled)
     changes = {unit: change for unit, change in changes.items() if not change.is_empty}
     firsts = {
         unit: min(file["min.row"] for file in files[unit])

@@ -6,11 +6,12 @@ from typing import Final
 
 import pyarrow as pa
 
-from etl.schemas import CUT
-from etl.stages import STAGES, SpecialTokens, Stage, Tokenize
+from etl.schemas import CONTENT_HASH, CUT
+from etl.stages import STAGES, SpecialTokens, Stage, Tokenize, Transform
 from etl.stages.base import PHASES
 from etl.stages.dedup_base import dedup_stages
 from etl.stages.document_columns import documents_schema
+from etl.stages.filters.annotate import PREFIX
 
 _AFTER_DOCUMENTS: Final = tuple(
     kind for phase in PHASES[1:] for kind, model in STAGES.items() if model.phase == phase
@@ -38,10 +39,17 @@ def check_stages(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
             f"a recipe cannot have both {' and '.join(cutting)}, which both cut passages from "
             "documents; run one of them, and read its texts with a second recipe"
         )
+    last = max((n for n, stage in enumerate(stages) if isinstance(stage, Transform)), default=-1)
+    if any(CONTENT_HASH.name in stage.signals() for stage in stages[:last]):
+        raise ValueError(
+            f"{stages[last].kind} comes after a stage that reads the content hash, which is that of the text "
+            "after all transforms; change their order"
+        )
     columns: set[str] = set()
     for stage in stages:
-        if "loss" in stage.signals() and "loss" not in {*columns, *stage.columns()}:
-            raise ValueError(f"{stage.kind} reads 'loss', which no stage before it provides")
+        for name in {*stage.signals()} - {*columns, *stage.columns()}:
+            if name == "loss" or name.startswith(PREFIX):
+                raise ValueError(f"{stage.kind} reads {name!r}, which no stage before it provides")
         for column in stage.columns():
             if column in columns:
                 raise ValueError(

@@ -33,7 +33,7 @@ from etl.stages.stage_clock import StageClock
 
 _COMPUTED_ONCE: Final = frozenset({"language"})  # groups that are not recomputed for rewritten text
 
-_REWRITTEN: Final = ("text", "url", "lang", "lang_score", "metadata")  # what a transform may change
+_REWRITTEN: Final = ("text", "lang", "lang_score", "metadata")  # what a transform may change
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,8 @@ class _Batch:
         reason = pc.coalesce(raw["reason"], no_text)
         raw = raw.set_column(raw.schema.get_field_index("reason"), "reason", reason)
         schema = judged_schema(stages)
-        later = {n for stage in describing_stages(stages) for n in stage.document_columns().names}
+        describing = describing_stages(stages)
+        later = {n for stage in describing for n in stage.document_columns().names}
         fields = [field for field in schema if field.name not in (*later, "verdict")]
         columns = [
             raw[field.name] if field.name in raw.column_names else pa.nulls(len(raw), field.type)
@@ -189,6 +190,7 @@ class _Batch:
         self.documents = pa.table(columns, schema=pa.schema(fields))
         self._schema = schema
         self._labels = labels_of(stages)
+        self._hashes = next(s for s in describing if schemas.CONTENT_HASH in s.document_columns())
         self._rejected = rejected
         # Mask of the rows whose text is current. A rejected row that a transform skips is removed from
         # it, because its text is no longer the text that later stages would see.
@@ -230,6 +232,8 @@ class _Batch:
     def judge(self, step: PlacedStage, rows: pa.BooleanArray) -> None:
         """Compute the filter's own signals, then reject the rows that break its rules."""
         stage = step.stage
+        if schemas.CONTENT_HASH.name in step.reads:
+            self.describe(self._hashes)
         table = _select(self._input_of(step), rows)
         if isinstance(stage, Filter) and (own := stage.columns()):
             measured = (
@@ -273,7 +277,9 @@ class _Batch:
             self._current = pc.and_(self._current, kept)
 
     def describe(self, stage: DedupStage) -> None:
-        """Compute the columns that documents are compared by once all batches are done."""
+        """Compute the columns that documents are compared by later, unless they are there."""
+        if {*stage.document_columns().names} <= {*self.documents.column_names}:
+            return
         size = len(self.documents)
         rows = pa.repeat(True, size) if stage.describes_rejected else self._kept()
         values = stage.describe(_select(self.documents.select(["text"]), rows)["text"])
