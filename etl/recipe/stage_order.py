@@ -39,12 +39,6 @@ def check_stages(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
             f"a recipe cannot have both {' and '.join(cutting)}, which both cut passages from "
             "documents; run one of them, and read its texts with a second recipe"
         )
-    last = max((n for n, stage in enumerate(stages) if isinstance(stage, Transform)), default=-1)
-    if any(CONTENT_HASH.name in stage.signals() for stage in stages[:last]):
-        raise ValueError(
-            f"{stages[last].kind} comes after a stage that reads the content hash, which is that of the text "
-            "after all transforms; change their order"
-        )
     columns: set[str] = set()
     for stage in stages:
         for name in {*stage.signals()} - {*columns, *stage.columns()}:
@@ -56,6 +50,7 @@ def check_stages(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
                     f"two stages compute the column {column!r}; give one of them a name"
                 )
             columns.add(column)
+    _check_content_hash(stages)
     _check_keep(stages)
     return _with_special_tokens(stages)
 
@@ -75,6 +70,19 @@ def _with_special_tokens(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
                 first = sum(_rank(other) == 0 for other in stages)
                 return (*stages[:first], added, *stages[first:])
     return stages
+
+
+def _check_content_hash(stages: Sequence[Stage]) -> None:
+    """Raise ValueError if a stage reads the content hash, that of the final text, before a transform."""
+    reading: Stage | None = None
+    for stage in stages:
+        if reading is not None and isinstance(stage, Transform):
+            raise ValueError(
+                f"{reading.kind} reads the content hash, which is that of the text after all transforms; "
+                f"put it after {stage.kind}"
+            )
+        if CONTENT_HASH.name in stage.signals():
+            reading = stage
 
 
 def _check_keep(stages: Sequence[Stage]) -> None:

@@ -191,7 +191,7 @@ def test_a_file_that_is_not_parquet_is_refused(tmp_path: Path) -> None:
         (["a", "a"], "two stages compute the column 'annotate_score'"),
         ([{"where": "annotate_score > 1"}, "a"], "which no stage before it provides"),
         (["a", {"where": "annotate_sore > 1"}], "reads 'annotate_sore', which no stage before"),
-        (["hash", "unicode"], "unicode comes after a stage that reads the content hash"),
+        (["hash", "unicode"], "annotate reads the content hash.* put it after unicode"),
         ([{"annotate": {"table": "x", "key": "url", "values": ["A b"]}}], "cannot name a signal"),
         ([{"annotate": {"table": "x", "key": "url", "values": ["a", "a"]}}], "named twice"),
         (
