@@ -29,7 +29,7 @@ from etl.change.follow import Follower, OriginOf
 from etl.change.input_rows import InputUnit, find_inputs
 from etl.change.judge import Judge
 from etl.change.recipe_columns import RecipeColumns
-from etl.change.refusals import find_refusals, recorded_recipe
+from etl.change.refusals import changes_dedup, find_refusals, recorded_recipe
 from etl.errors import ConflictError, MismatchError
 from etl.lake.annotated_documents import check_annotations
 from etl.lake.commit_info import find_record
@@ -67,6 +67,14 @@ class LakeChange:
     text_files: Mapping[str, Sequence[Mapping[str, Any]]]
     inputs: Mapping[str, InputUnit]
     is_wide: bool
+    keeps_decisions: bool = (
+        False  # whether deduplication compares the same documents by the same columns
+    )
+
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether only ``documents`` changes, since the same documents are kept and compared."""
+        return self.keeps_decisions and not (self.leave or self.come or self.num_texts)
 
     @property
     def leave(self) -> int:
@@ -96,9 +104,9 @@ class LakeChange:
 
     @property
     def num_arrivals(self) -> int:
-        """The number of arrivals whose documents are compared again, 0 without deduplication."""
+        """The number of arrivals whose documents are compared again, 0 if none needs to be."""
         texts, duplicates = self.ledgers["texts"], self.ledgers.get("duplicates")
-        if duplicates is None:
+        if duplicates is None or self.keeps_rows:
             return 0
         arrivals = (texts.arrival_of(texts.key(unit)) or 1 for unit in self.files)
         return len({max(arrival, duplicates.first_arrival) for arrival in arrivals})
@@ -170,6 +178,15 @@ def find_lake_change(recipe: Recipe) -> LakeChange | None:
         text_files=text_files,
         inputs=inputs,
         is_wide=not table.schema.equals(DOCUMENTS.schema(recipe)),
+        keeps_decisions=_keeps_decisions(record, recipe, judge),
+    )
+
+
+def _keeps_decisions(record: schemas.Lineage, recipe: Recipe, judge: Judge) -> bool:
+    """Return whether deduplication has the same settings, and prefers documents by the same values."""
+    read = {stage.keep_column for stage in recipe.dedup_stages} - {None}
+    return not changes_dedup(record, recipe) and all(
+        judge.sources.get(str(column)) == column for column in read
     )
 
 
@@ -241,6 +258,7 @@ class Changer:
             added,
             self._describe,
             lake_epoch=1 + max(ledger.lake_epoch for ledger in change.ledgers.values()),
+            keeps_rows=change.keeps_rows,
             overwrite=wide,
         )
         return change

@@ -3,6 +3,8 @@
 Each table gets, by strikes and new data files, the rows of the documents that are kept now. What to do is
 found by comparing the tables, so that after a kill between two commits the next run does the rest.
 
+If the same documents are kept, and compared by the same values, each table only gets a commit that says so.
+
 ``duplicates`` is emptied: any decision may depend on a document that comes or leaves. The run that follows
 compares the documents again, arrival by arrival, by their stored hashes and signatures. The tokens wait for
 these decisions. If passages are cut out of documents, all are tokenized again, from their stored texts.
@@ -78,7 +80,13 @@ class Follower:
         for name, ledger in self.ledgers.items():
             if name == "documents" or ledger.change == self._documents.change:
                 continue
-            if name == "texts":
+            # Since then, only columns of ``documents`` have changed.
+            is_current = ledger.change >= self._documents.rows_change
+            if is_current and name in self.recipe.steps:
+                ledger.strike({}, self._describe(name), follows=self._documents)
+            elif is_current:
+                self._drop(ledger, Drop(), "epoch")
+            elif name == "texts":
                 self._follow_texts(ledger)
             elif name == "tokens":
                 self._follow_tokens(ledger)

@@ -1,9 +1,9 @@
 """Judge documents by another recipe from their stored columns, as far as these say what a run would.
 
-A rule over columns that both recipes compute gives the same verdict as a run. So does a rule over columns that
-are computed from an address, an id, a URL or a content hash alone, such as annotations. The verdict of any
-other stage is known only if it is a stage of the old recipe, too, and for the documents that had reached it.
-Whatever is not known is never guessed: such a document is judged again from its text.
+A rule over columns that both recipes compute gives the same verdict as a run. So does a rule over columns
+that are computed from an address, an id, a URL or a content hash alone, such as annotations. The verdict of
+any other stage is known only if it is a stage of the old recipe, too, and for the documents that had reached
+it. Whatever is not known is never guessed: such a document is judged again from its text.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,8 +34,8 @@ _BY_COLUMNS: Final = (Stage.reasons, Python.reasons)
 
 _SCHEMA: Final = schemas.documents([])
 _UNCHANGED: Final = frozenset({*ADDRESS, "id", "url", CONTENT_HASH.name})
-"""Stored columns that are as a stage reads them: no transform changes them, and a content hash is read after the
-last transform."""
+"""Stored columns that are as a stage reads them: no transform changes them, and a content hash is read after
+the last transform."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class Judge:
     def _values(
         self, frame: pl.DataFrame, before: pl.Series
     ) -> dict[str, tuple[pl.Series, pl.Series]]:
-        """Return the values of the new columns that are stored or need no text, and for which rows they are."""
+        """Return the values of the new columns that need no text, and for which rows they are."""
         always = pl.repeat(True, frame.height, eager=True)
         values = {
             name: (frame[stored], before >= self.old.columns[stored].seen_from)

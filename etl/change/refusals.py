@@ -35,6 +35,12 @@ def changes_tokens(record: schemas.Lineage, new: Recipe) -> bool:
     return _of_kind(old, "tokenize") != _of_kind(stages, "tokenize")
 
 
+def changes_dedup(record: schemas.Lineage, new: Recipe) -> bool:
+    """Return whether a recipe deduplicates in another way, or not at all."""
+    old, stages = record.canonical["stages"], new.canonical()["stages"]
+    return _of_kind(old, "dedup_") != _of_kind(stages, "dedup_")
+
+
 def _of_input(old: Recipe, new: Recipe) -> Iterator[str]:
     if old.source.identity() != new.source.identity():
         yield "`source` changes which records are read"

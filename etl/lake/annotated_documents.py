@@ -28,26 +28,23 @@ def check_annotations(
         return
     for stage in stages:
         columns = [*stage.columns()]
-        if filled is None:
-            is_filled = _has_values(documents, columns)
-        else:
-            is_filled = not {*filled}.isdisjoint(columns)
-        if not is_filled:
+        known = _filled(documents, columns) if filled is None else filled
+        if not {*columns} & {*known}:
             raise stage.no_match_error(_examples(documents, KEY_COLUMNS[stage.key]))
 
 
-def _has_values(documents: Table, columns: list[str]) -> bool:
-    return any(
-        column.null_count < len(column)
-        for file in documents.files("vector")
-        for rows in read_live_row_groups(documents.url, file, columns)
-        for column in rows.columns
-    )
+def _filled(documents: Table, columns: list[str]) -> set[str]:
+    """Return the columns that have a value in the first row group in which one of them has."""
+    for file in documents.files("path", "vector"):
+        for rows in read_live_row_groups(documents.url, file, columns):
+            if filled := {name for name in columns if rows[name].null_count < rows.num_rows}:
+                return filled
+    return set()
 
 
 def _examples(documents: Table, columns: tuple[str, ...]) -> pa.Table:
     """Return some documents that have the first of some columns."""
-    for file in documents.files("vector"):
+    for file in documents.files("path", "vector"):
         for rows in read_live_row_groups(documents.url, file, [*columns]):
             some = rows.filter(pc.is_valid(rows[columns[0]]))
             if some.num_rows:

@@ -170,13 +170,13 @@ def _check_columns(columns: Sequence[str], known: Sequence[str], where: str) -> 
 
 
 def read_keys(rows: pa.Table, key: Key, columns: Sequence[str]) -> pa.Array:
-    """Return the key of each row (binary), null where a part of it is null.
+    r"""Return the key of each row (binary), null where a part of it is null.
 
     Raises ValueError for columns of another type than the key has.
 
     >>> rows = pa.table({"source": ["file:///a"], "row": [7]})
     >>> read_keys(rows, "address", ["source", "row"]).to_pylist()
-    [b'file:///a\\x007']
+    [b'file:///a\x007']
     """
     parts = [one_chunk(rows[name]) for name in columns]
     if key == "content_hash":
@@ -184,7 +184,9 @@ def read_keys(rows: pa.Table, key: Key, columns: Sequence[str]) -> pa.Array:
     for name, kind in zip(columns, (part.type for part in parts), strict=True):
         is_number = types.is_integer(kind) or types.is_null(kind)
         if not is_number and (name == "row" or not _is_text(kind)):
-            raise ValueError(f"the column {name!r} has the type {kind}, which is not that of {key!r}")
+            raise ValueError(
+                f"the column {name!r} has the type {kind}, which is not that of {key!r}"
+            )
     texts = [part.cast(pa.string()) for part in parts]
     joined = texts[0] if len(texts) == 1 else pc.binary_join_element_wise(*texts, _SEPARATOR)
     return joined.cast(pa.binary())
@@ -200,7 +202,9 @@ def _as_hash(column: pa.Array, name: str) -> pa.Array:
             raise ValueError(f"the column {name!r} has strings that are not hexadecimal") from error
     is_binary = types.is_binary(column.type) or types.is_large_binary(column.type)
     if not (is_binary or types.is_fixed_size_binary(column.type)):
-        raise ValueError(f"the column {name!r} has the type {column.type}, which is not that of a hash")
+        raise ValueError(
+            f"the column {name!r} has the type {column.type}, which is not that of a hash"
+        )
     return column.cast(pa.binary())
 
 
@@ -227,7 +231,9 @@ def _as_numbers(column: pa.Array, name: str, source: str | Label) -> pa.Array:
     kind = column.type
     if isinstance(source, Label):
         if not _is_text(kind):
-            raise ValueError(f"the column {source.column!r} has the type {kind}, but `equals` needs strings")
+            raise ValueError(
+                f"the column {source.column!r} has the type {kind}, but `equals` needs strings"
+            )
         return pc.equal(column.cast(pa.string()), source.equals).cast(pa.float64())
     is_number = types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
     if not (is_number or types.is_boolean(kind) or types.is_null(kind)):
@@ -239,7 +245,9 @@ def _as_numbers(column: pa.Array, name: str, source: str | Label) -> pa.Array:
     try:
         return column.cast(pa.float64())
     except pa.ArrowInvalid as error:
-        raise ValueError(f"the column {source!r} has integers that are not exact as float64") from error
+        raise ValueError(
+            f"the column {source!r} has integers that are not exact as float64"
+        ) from error
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -28,6 +27,7 @@ from etl.stages.document_columns import (
 )
 from etl.stages.filters.language import labels_of
 from etl.stages.locate_errors import locate_errors
+from etl.stages.selected_rows import indices_among, select, spread
 from etl.stages.signals import COSTLY, SIGNALS, with_needs
 from etl.stages.stage_clock import StageClock
 
@@ -220,12 +220,12 @@ class _Batch:
     def compute(self, columns: Mapping[str, str], rows: pa.BooleanArray) -> None:
         """Compute signals of the current text: ``columns`` maps each signal to its column."""
         table = self._with_words(self.documents.select(["text", "lang"]), WORDS_OF_TEXT)
-        signals = compute_signals(_select(table, rows), [*columns], labels=self._labels)
+        signals = compute_signals(select(table, rows), [*columns], labels=self._labels)
         if "lang" in columns:
             self._words = {}  # they were counted by the rules of another language
         for name, column in columns.items():
             if name == WORDS_OF_LINES:
-                self._words[name] = _spread(signals[name], rows)
+                self._words[name] = spread(signals[name], rows)
             else:
                 self._set(column, rows, signals[name])
 
@@ -234,7 +234,7 @@ class _Batch:
         stage = step.stage
         if schemas.CONTENT_HASH.name in step.reads:
             self.describe(self._hashes)
-        table = _select(self._input_of(step), rows)
+        table = select(self._input_of(step), rows)
         if isinstance(stage, Filter) and (own := stage.columns()):
             measured = (
                 stage.measure(table)
@@ -253,13 +253,13 @@ class _Batch:
             documents = self._with_words(documents, WORDS_OF_LINES)
         if stage.reads_media_type:
             documents = documents.append_column("media_type", self._media_type)
-        before = _select(documents, rows)
+        before = select(documents, rows)
         after = stage.apply(before)
         self._words = {}
         if stage.reads_media_type:  # it was that of the text before
             self._media_type = pa.nulls(len(self.documents), pa.string())
         if WORDS_OF_TEXT in after.column_names:
-            self._words = {WORDS_OF_TEXT: _spread(after[WORDS_OF_TEXT], rows)}
+            self._words = {WORDS_OF_TEXT: spread(after[WORDS_OF_TEXT], rows)}
         names = [*schemas.ADDRESS, *_REWRITTEN, "reason", *stage.columns()]
         after = after.select(names).cast(pa.schema([self.documents.schema.field(n) for n in names]))
         if after.num_rows != before.num_rows or any(after[n] != before[n] for n in schemas.ADDRESS):
@@ -282,9 +282,9 @@ class _Batch:
             return
         size = len(self.documents)
         rows = pa.repeat(True, size) if stage.describes_rejected else self._kept()
-        values = stage.describe(_select(self.documents.select(["text"]), rows)["text"])
+        values = stage.describe(select(self.documents.select(["text"]), rows)["text"])
         if values and len(values[0]) != size:
-            indices = _indices_among(rows)
+            indices = indices_among(rows)
             values = [column.take(indices) for column in values]
         for field, column in zip(stage.document_columns(), values, strict=True):
             self.documents = self.documents.append_column(field, column)
@@ -314,7 +314,7 @@ class _Batch:
 
     def _reject(self, rows: pa.BooleanArray, reasons: pa.Array | pa.ChunkedArray) -> None:
         """Set the reason of rows that have none."""
-        before = _select(self.documents.select(["reason"]), rows)["reason"]
+        before = select(self.documents.select(["reason"]), rows)["reason"]
         self._set("reason", rows, pc.coalesce(before, reasons))
 
     def _set(self, name: str, rows: pa.BooleanArray, values: pa.Array | pa.ChunkedArray) -> None:
@@ -323,22 +323,6 @@ class _Batch:
             whole = one_chunk(self.documents[name])
             values = pc.replace_with_mask(whole, rows, one_chunk(values))
         self.documents = _with_column(self.documents, name, values)
-
-
-def _select(table: pa.Table, rows: pa.BooleanArray) -> pa.Table:
-    return table if pc.all(rows).as_py() else table.filter(rows)
-
-
-def _spread(values: pa.ChunkedArray, rows: pa.BooleanArray) -> pa.Array:
-    """Return the values of the selected rows as a column of all rows, null for the others."""
-    array = one_chunk(values)
-    return array if len(array) == len(rows) else array.take(_indices_among(rows))
-
-
-def _indices_among(rows: pa.BooleanArray) -> pa.Array:
-    """Return the index of each selected row among all selected rows; null for the others."""
-    mask = rows.to_numpy(zero_copy_only=False)
-    return pa.array(np.cumsum(mask) - 1, mask=~mask)
 
 
 def _with_column(table: pa.Table, name: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:

@@ -18,6 +18,7 @@ from etl.delta.table import Table
 from etl.errors import RecipeError
 from etl.job.change_plan import plan_change
 from etl.job.run import run
+from etl.job.shuffle import shuffle
 from etl.lake.table_digest import table_digest
 from etl.recipe.recipe import Recipe
 from etl.recipe.stage_list import StageList
@@ -156,6 +157,42 @@ def test_an_added_stage_writes_only_documents(
     assert digests(new) == digests(fresh)
 
 
+def test_decisions_remain_if_the_same_documents_are_compared(
+    client: Client, make: tuple[UPath, MakeRecipe], folder: Path
+) -> None:
+    """A change of values that deduplication prefers documents by is not such a change."""
+    place, recipe = make
+    tables = ("duplicates", "keys", "tokens", "tokens_shuffled")
+
+    def annotated(lake: str, modulus: int, *keep: str) -> Recipe:
+        path = folder / f"decisions-{modulus}.parquet"
+        pq.write_table(annotations(place, "url", modulus), path)
+        near = {"dedup_minhash": {"keep": {"highest": keep[0]}} if keep else {}}
+        return recipe(place / lake, [annotate(path, "url"), "dedup_exact", near])
+
+    run(annotated("lake", 4), cluster=client)
+    shuffle(str(place / "lake"), cluster=client)
+    held = {name: data_files(annotated("lake", 4), name) for name in tables}
+    assert all(held.values())
+    new = annotated("lake", 6)
+    plan = plan_change(new)
+    assert plan is not None
+    assert (plan.arrivals, plan.others > 10) == (0, True)
+    run(new, cluster=client, apply_change=True)
+    assert {name: data_files(new, name) for name in tables} == held
+    assert plan_change(new) is None
+    assert [*verify(str(new.lake))] == []
+    preferred = annotated("lake", 4, "annotate_score")
+    run(preferred, cluster=client, apply_change=True)
+    last = annotated("lake", 6, "annotate_score")
+    run(last, cluster=client, apply_change=True)
+    fresh = annotated("fresh", 6, "annotate_score")
+    run(fresh, cluster=client)
+    for name in (*TABLES, "duplicates"):
+        one, other = (table_digest(Table.open(each.table_url(name))) for each in (last, fresh))
+        assert one == other
+
+
 def test_annotations_that_no_document_has_are_an_error(
     client: Client, make: tuple[UPath, MakeRecipe], folder: Path
 ) -> None:
@@ -187,7 +224,9 @@ ANNOTATED = st.tuples(
     st.sampled_from(KEYS),
     st.sampled_from([3, 4]),
     st.sampled_from(["keep", "reject"]),
-    st.sampled_from([None, "annotate_score > 0", "coalesce(annotate_score, 2) < 2 OR num_words > 80"]),
+    st.sampled_from(
+        [None, "annotate_score > 0", "coalesce(annotate_score, 2) < 2 OR num_words > 80"]
+    ),
     st.sampled_from([{"score": "score"}, {"score": "score", "even": "is_even"}]),
     st.booleans(),  # before the transforms, if that is possible
 )
@@ -200,7 +239,7 @@ ANNOTATED = st.tuples(
     steps=st.lists(st.tuples(STEPS, st.none() | ANNOTATED), min_size=2, max_size=4),
     transforms=st.sampled_from(TRANSFORMS),
 )
-def test_chains_of_changes_with_annotations(  # noqa: PLR0913, PLR0917 - fixtures, and what is drawn
+def test_chains_of_changes_with_annotations(
     client: Client,
     new_place: NewPlace,
     tiny_tokenizer: Path,

@@ -1,5 +1,6 @@
 """The Annotate stage: columns of an outside table, joined by id, URL, address or content hash."""
 
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,7 @@ def test_the_index_finds_what_a_dictionary_finds(
     parts = [part([key]) for key in rows] * repeats
     build_index(parts, num_values=2, folder=folder, table="")
     found = AnnotationIndex(folder, 2).find(pa.array(keys, pa.string()).cast(pa.binary()))
-    shown = [tuple(None if value != value else value for value in row) for row in found.tolist()]
+    shown = [tuple(None if isnan(value) else value for value in row) for row in found.tolist()]
     assert shown == [rows.get(key, (None, None)) for key in keys]
 
 
@@ -96,7 +97,9 @@ def test_numbers_booleans_and_labels_become_signals(tmp_path: Path) -> None:
         topic=pa.array(["Law", "Art & Craft", None, "Law"]).dictionary_encode(),
     )
     label = {"column": "topic", "equals": "Art & Craft"}
-    stage = annotate(path, key_column="page", values={"n": "score", "good": "is_good", "art": label})
+    stage = annotate(
+        path, key_column="page", values={"n": "score", "good": "is_good", "art": label}
+    )
     documents = apply(raw(["text"] * 5, url=["d", "c", "b", "a", "z"]), [stage])
     shown = {name: documents[name].to_pylist() for name in stage.columns()}
     assert shown == {

@@ -57,14 +57,14 @@ class Annotate(Filter):
     documents with that topic, else 0. A signal is null for documents without a row, and where the table has
     null or NaN. Dates, lists and strings as they are cannot be signals.
 
-    ``key`` says what a row and a document have in common: their ``id``, their ``url`` (as it is written), their
-    ``address`` (``source`` and ``row``, as in the tables of a lake), or their ``content_hash`` (binary, or in
-    hexadecimal digits; only after the last transform, since it is the hash of the final text). Rows with a
-    null as key are left out. A key with two rows is an error, unless they have the same values.
+    ``key`` says what a row and a document have in common: their ``id``, their ``url`` (as it is written),
+    their ``address`` (``source`` and ``row``, as in the tables of a lake), or their ``content_hash`` (binary,
+    or in hexadecimal digits; only after the last transform, since it is the hash of the final text). Rows
+    with a null as key are left out. A key with two rows is an error, unless they have the same values.
 
-    The table is read once, into an index that workers map into memory: 16 bytes per row, and 8 for each value,
-    at most 4.3 GB. The fingerprint covers the content of the files, or the data files of the version. A new
-    version of the table is a change of the recipe, which reads no text: see the guide on annotations.
+    The table is read once, into an index that workers map into memory: 16 bytes per row, and 8 for each
+    value, at most 4.3 GB. The fingerprint covers the content of the files, or the data files of the version.
+    With another version of the table, `etl run --apply-change` reads only what comes in.
     """
 
     kind: Literal["annotate"] = "annotate"
@@ -169,7 +169,9 @@ class Annotate(Filter):
     def no_match_error(self, documents: pa.Table) -> RecipeError:
         """Return the error that no document has a value from the table; ``documents`` has some keys."""
         opened = AnnotationTable.open(self.table, self.version)
-        rows = next((keys for _, keys, _ in self._read(opened) if len(keys)), pa.array([], pa.binary()))
+        rows = next(
+            (keys for _, keys, _ in self._read(opened) if len(keys)), pa.array([], pa.binary())
+        )
         own = read_keys(documents, self.key, KEY_COLUMNS[self.key])
         sides = {"documents have": own, "the table has": rows}
         shown = "; ".join(f"{side} {self._show(keys)}" for side, keys in sides.items())
@@ -218,7 +220,9 @@ def _build(
     Raises RecipeError as ``check`` does.
     """
     folder = Path(tempfile.mkdtemp(prefix="tokenlake-annotations-"))
-    parts = ((hash_keys(keys), values) for _, keys, values in _read(table, key, key_column, signals))
+    parts = (
+        (hash_keys(keys), values) for _, keys, values in _read(table, key, key_column, signals)
+    )
     with ExitStack() as on_error:
         on_error.callback(shutil.rmtree, folder, ignore_errors=True)
         try:
@@ -231,12 +235,12 @@ def _build(
     return index
 
 
-def _conflict(
-    rows: Iterator[tuple[str, bytes, Values]], key: Key, signals: Signals
-) -> RecipeError:
+def _conflict(rows: Iterator[tuple[str, bytes, Values]], key: Key, signals: Signals) -> RecipeError:
     """Return the error that a key has two rows with other values, given all of its rows."""
     first, one, before = next(rows)
-    second, _, after = next(row for row in rows if not np.array_equal(row[2], before, equal_nan=True))
+    second, _, after = next(
+        row for row in rows if not np.array_equal(row[2], before, equal_nan=True)
+    )
     column = int(np.argmax(~((before == after) | (np.isnan(before) & np.isnan(after)))))
     name = signals[column][0]
     where = "in the same file" if first == second else f"in {second}"

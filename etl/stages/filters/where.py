@@ -31,9 +31,9 @@ class Where(Filter):
     stage has a name), or kept with ``unknown: keep``. ``coalesce(url, '') NOT LIKE '%forum%'`` is never null.
 
     ``keep`` is a Polars SQL expression over ``text`` and the columns of ``documents``, with the signals and,
-    after the stages ``loss`` and ``annotate``, their columns. It can compare, calculate, match (LIKE, RLIKE) and call functions such
-    as length and coalesce, for one row at a time. It may have 250 columns, words and operators, besides any
-    number of literals in lists, and about 40 levels of parentheses.
+    after the stages ``loss`` and ``annotate``, their columns. It can compare, calculate, match (LIKE, RLIKE)
+    and call functions such as length and coalesce, for one row at a time. It may have 250 columns, words and
+    operators, besides any number of literals in lists, and about 40 levels of parentheses.
 
     >>> sorted(Where(keep="num_words > 50 AND url NOT LIKE '%forum%'").signals())
     ['num_words', 'url']
