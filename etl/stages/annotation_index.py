@@ -127,7 +127,8 @@ def _sort(records: np.ndarray) -> np.ndarray:
     for index in np.flatnonzero(is_same & ~is_equal)[:1]:
         digest = b"".join(int(after[half][index]).to_bytes(8, "big") for half in ("high", "low"))
         raise ConflictingKeyError(digest)
-    return records[np.concatenate([np.ones(min(len(records), 1), bool), ~is_same])]
+    firsts: np.ndarray = records[np.concatenate([np.ones(min(len(records), 1), bool), ~is_same])]
+    return firsts
 
 
 class AnnotationIndex:

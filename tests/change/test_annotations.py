@@ -16,6 +16,7 @@ from upath import UPath
 from etl.audit.verify.verify import verify
 from etl.delta.table import Table
 from etl.errors import RecipeError
+from etl.job import plan_report
 from etl.job.change_plan import plan_change
 from etl.job.run import run
 from etl.job.shuffle import shuffle
@@ -55,12 +56,12 @@ def annotations(place: UPath, key: str, modulus: int) -> pa.Table:
         "row": [number % FILE_RECORDS for number in numbers],
     }
     if key == "content_hash":
-        hashes: set[bytes | None] = set()
+        hashes: set[bytes] = set()
         for stages in TRANSFORMS:
             documents = raw([row["body"] for _, row in numbered])
             made = apply(documents, TypeAdapter(StageList).validate_python(stages))
-            hashes |= {*made["content_hash"].to_pylist()}
-        chosen = sorted(hashes - {None})
+            hashes |= {*made["content_hash"].drop_null().to_pylist()}
+        chosen = sorted(hashes)
         keys, numbers = {key: pa.array(chosen, pa.binary())}, [each[0] for each in chosen]
     values = {
         "score": [None if number % 5 == 3 else number % modulus for number in numbers],
@@ -202,8 +203,12 @@ def test_annotations_that_no_document_has_are_an_error(
     pq.write_table(pa.table({"url": ["http://x/0", "http://x/1"], "score": [1.0, 2.0]}), path)
     stage = annotate(path, "url")
     message = r"no url is in both\s+hint: documents have 'https://x/.*; the table has 'http://x/0'"
+    wrong = recipe(place / "wrong", [stage])
+    sample = plan_report.plan(wrong).sample
+    assert sample is not None
+    assert "150 documents of the sample have no value" in sample.warnings[0]
     with pytest.raises(RecipeError, match=message):
-        run(recipe(place / "wrong", [stage]), cluster=client)
+        run(wrong, cluster=client)
     run(recipe(place / "lake", []), cluster=client)
     before = Table.open(recipe(place / "lake", []).table_url("documents")).version
     with pytest.raises(RecipeError, match=message):

@@ -71,8 +71,7 @@ def test_the_index_finds_what_a_dictionary_finds(
 )
 def test_each_key_joins_the_documents_that_have_it(tmp_path: Path, key: str, columns: Any) -> None:
     path = write(tmp_path, score=[1.5, 2.5, 3.5], **columns)
-    (name, *_), last = [*columns], "http://c"
-    given_columns = {} if key == "address" else {name: [*columns[name][:2], last, None]}
+    given_columns = {} if key == "address" else {key: [*columns[key][:2], "http://c", None]}
     stage = annotate(path, key=key)
     assert measured(stage, text=["a"] * 4, **given_columns) == [1.5, 2.5, None, None]
 
