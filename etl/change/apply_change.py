@@ -178,16 +178,21 @@ def find_lake_change(recipe: Recipe) -> LakeChange | None:
         text_files=text_files,
         inputs=inputs,
         is_wide=not table.schema.equals(DOCUMENTS.schema(recipe)),
-        keeps_decisions=_keeps_decisions(record, recipe, judge),
+        keeps_decisions=_keeps_decisions(ledgers.get("duplicates"), recipe, judge),
     )
 
 
-def _keeps_decisions(record: schemas.Lineage, recipe: Recipe, judge: Judge) -> bool:
+def _keeps_decisions(duplicates: Ledger | None, recipe: Recipe, judge: Judge) -> bool:
     """Return whether deduplication has the same settings, and prefers documents by the same values."""
+    if duplicates is None or duplicates.table is None:
+        return True
+    # The record of ``documents`` may name settings that were never applied: of a change that was killed,
+    # after which the old recipe was run again.
+    record = find_record(duplicates.table)
+    if record is None or changes_dedup(record, recipe):
+        return False
     read = {stage.keep_column for stage in recipe.dedup_stages} - {None}
-    return not changes_dedup(record, recipe) and all(
-        judge.sources.get(str(column)) == column for column in read
-    )
+    return all(judge.sources.get(str(column)) == column for column in read)
 
 
 def _gone(names: Sequence[str]) -> str:

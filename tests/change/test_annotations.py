@@ -206,7 +206,7 @@ def test_annotations_that_no_document_has_are_an_error(
     wrong = recipe(place / "wrong", [stage])
     sample = plan_report.plan(wrong).sample
     assert sample is not None
-    assert "150 documents of the sample have no value" in sample.warnings[0]
+    assert "63 documents of the sample have no value" in sample.warnings[0]
     with pytest.raises(RecipeError, match=message):
         run(wrong, cluster=client)
     run(recipe(place / "lake", []), cluster=client)
