@@ -232,7 +232,9 @@ class Ledger:
             self._commit(data_files, transactions, describe(todo, self.generation))
             return todo
 
-        return repeat_commit(self, commit_rest) if retry else commit_rest()
+        if not retry:
+            return commit_rest()
+        return repeat_commit(commit_rest, refresh=self.refresh, url=self.url)
 
     def close_arrival(self, describe: Describe) -> None:
         """Commit that the units which are committed from now on have a later arrival.
@@ -366,7 +368,7 @@ class Ledger:
             )
             return todo
 
-        return repeat_commit(self, commit_rest)
+        return repeat_commit(commit_rest, refresh=self.refresh, url=self.url)
 
     def _commit(
         self,

@@ -27,7 +27,7 @@ from etl.stages.document_columns import (
 )
 from etl.stages.filters.language import labels_of
 from etl.stages.locate_errors import locate_errors
-from etl.stages.selected_rows import indices_among, select, spread
+from etl.stages.masked_rows import indices_among, select, spread
 from etl.stages.signals import COSTLY, SIGNALS, with_needs
 from etl.stages.stage_clock import StageClock
 
