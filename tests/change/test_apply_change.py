@@ -251,9 +251,9 @@ def test_a_filter_by_url_reads_no_text_of_documents_that_leave(
     client: Client, make: tuple[UPath, MakeRecipe]
 ) -> None:
     place, recipe = make
-    words = place / "words.txt"
-    words.write_text("12\n77\n")
-    stages = [STAGES[0], {"url": {"words": str(words)}}]
+    urls = place / "urls.txt"
+    urls.write_text("https://x/12\nhttps://x/14\n")
+    stages = [STAGES[1], {"url": {"urls": str(urls)}}]
     run(recipe(place / "lake", stages[:1]), cluster=client)
     changed = recipe(place / "lake", stages)
     plan = plan_change(changed)
