@@ -55,7 +55,7 @@ class LakeChange:
     """What a new recipe changes in a lake, or why it cannot be changed.
 
     ``units`` has what changes by the key of the unit of work; ``is_wide``: all units are written again, since
-    the columns of ``documents`` change.
+    the columns of ``documents`` change; ``keeps_decisions``: what deduplication decides by remains.
     """
 
     recipe: Recipe
@@ -67,9 +67,7 @@ class LakeChange:
     text_files: Mapping[str, Sequence[Mapping[str, Any]]]
     inputs: Mapping[str, InputUnit]
     is_wide: bool
-    keeps_decisions: bool = (
-        False  # whether deduplication compares the same documents by the same columns
-    )
+    keeps_decisions: bool = False
 
     @property
     def keeps_rows(self) -> bool:
