@@ -128,6 +128,7 @@ _SIGNALS_HEAD = f"""## Signals
 
 The numbers that filters compute, as columns of `documents`; a lake has those that its recipe needs. Stages
 with a score of their own, such as `fasttext`, add columns that their section of [Stages](stages.md) names.
+`annotate` adds `annotate_NAME` for each value that it reads from a table of another program.
 
 Each signal of words has two variants: `{SPACED}NAME` counts what white space separates, and
 `{DICTIONARY}NAME` the words of a dictionary in Chinese, Japanese and Korean.

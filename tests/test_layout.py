@@ -94,6 +94,7 @@ OPEN_PARQUET = (
     "etl.loader.*",
     "etl.maintenance.commit_losses",
     "etl.sources.peek",
+    "etl.stages.annotation_table",
 )
 """Modules that open or write Parquet files other than the data files of tables, or read these by ranges or as
 they are stored. All others read rows of a table through ``etl.delta.live_rows``.

@@ -15,8 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import pyarrow as pa
 
@@ -25,27 +24,21 @@ from etl.change.changed_units import (
     JudgedUnit,
     RowReader,
     UnitChange,
-    files_by_unit,
     judge_unit,
     new_rows,
     write_rows,
 )
-from etl.change.follow import Follower, OriginOf
-from etl.change.input_rows import InputUnit, find_inputs
-from etl.change.judge import Judge
-from etl.change.recipe_columns import RecipeColumns
-from etl.change.refusals import find_refusals, recorded_recipe, unnamed_tables
+from etl.change.follow import Follower
+from etl.change.lake_change import LakeChange, find_lake_change
 from etl.errors import ConflictError, MismatchError
-from etl.lake.commit_info import find_record
 from etl.lake.drop_units import sharing_units
 from etl.lake.jobs import Job
 from etl.lake.ledger import Ledger
 from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.lineage_record import Change
-from etl.lake.recipe_ledgers import is_followed, is_other_recipe, open_all_ledgers
+from etl.lake.recipe_ledgers import is_followed, open_all_ledgers
 from etl.lake.table_specs import DOCUMENTS
 from etl.parquet.data_file import DataFile
-from etl.plural import many
 from etl.recipe.recipe import Recipe
 
 Result = TypeVar("Result")
@@ -53,144 +46,6 @@ Result = TypeVar("Result")
 _MAX_ATTEMPTS: Final = 20  # each failure means that another run's commit succeeded
 _PAUSE_SECONDS: Final = 1.0
 _THREADS: Final = 2  # chosen here: a unit's rows and texts are in memory for each
-
-
-@dataclass(frozen=True, kw_only=True)
-class LakeChange:
-    """What a new recipe changes in a lake, or why it cannot be changed.
-
-    ``units`` has what changes by the key of the unit of work; ``is_wide``: all units are written again, since
-    the columns of ``documents`` change.
-    """
-
-    recipe: Recipe
-    ledgers: Mapping[str, Ledger]
-    refusals: Sequence[str]
-    judge: Judge | None = None
-    units: Mapping[str, UnitChange]
-    files: Mapping[str, Sequence[Mapping[str, Any]]]  # of ``documents``, by unit
-    text_files: Mapping[str, Sequence[Mapping[str, Any]]]
-    inputs: Mapping[str, InputUnit]
-    is_wide: bool
-
-    @property
-    def leave(self) -> int:
-        """The number of documents that are kept, and will be rejected."""
-        return sum(each.leave for each in self.units.values())
-
-    @property
-    def come(self) -> int:
-        """The number of documents that are rejected, and will be kept."""
-        return sum(each.come for each in self.units.values())
-
-    @property
-    def by_text(self) -> int:
-        """The number of other documents that only their stored texts can tell."""
-        return sum(len(each.by_text) for each in self.units.values())
-
-    @property
-    def by_input(self) -> int:
-        """The number of other documents that only their records in the input can tell."""
-        return sum(len(each.by_input) for each in self.units.values())
-
-    @property
-    def num_rows(self) -> int:
-        """The number of documents in the lake."""
-        return sum(file["rows"] for files in self.files.values() for file in files)
-
-    @property
-    def num_kept(self) -> int:
-        """The number of documents in the lake that are kept now."""
-        files = (file for of_unit in self.files.values() for file in of_unit)
-        return sum(file["rows"] for file in files if file["partition.verdict"] == "kept")
-
-    @property
-    def num_arrivals(self) -> int:
-        """The number of arrivals whose documents are compared again, 0 without deduplication."""
-        texts, duplicates = self.ledgers["texts"], self.ledgers.get("duplicates")
-        if duplicates is None:
-            return 0
-        arrivals = (texts.arrival_of(texts.key(unit)) or 1 for unit in self.files)
-        return len({max(arrival, duplicates.first_arrival) for arrival in arrivals})
-
-    @property
-    def num_bytes(self) -> int:
-        """The bytes of input that are read again, of the files that are there."""
-        read = (unit for unit, each in self.units.items() if each.by_input or each.come)
-        return sum(self.inputs[unit].split.bytes for unit in read if unit in self.inputs)
-
-
-def find_lake_change(
-    recipe: Recipe, on_unit: Callable[[str, JudgedUnit], None] | None = None
-) -> LakeChange | None:
-    """Return what a recipe changes in its lake; None if the lake has no documents, or this recipe made them.
-
-    Calls ``on_unit`` with the key and the documents of each unit that changes, in threads. Reads the columns
-    of ``documents`` that verdicts depend on, or all for ``on_unit``, and lists the source. Raises TableError
-    if a file is damaged, SourceError if the source cannot be listed.
-    """
-    ledgers = open_all_ledgers(recipe)
-    documents = ledgers.get("documents")
-    if documents is None or documents.table is None or not documents.has_rows():
-        return None
-    if not is_other_recipe(recipe, ledgers) or (record := find_record(documents.table)) is None:
-        return None
-    found = partial(LakeChange, recipe=recipe, ledgers=ledgers)
-    nothing = partial(found, units={}, files={}, text_files={}, inputs={}, is_wide=False)
-    if refusals := find_refusals(record, recipe, ledgers):
-        return nothing(refusals=refusals)
-    old = recorded_recipe(record, documents.url)
-    judge = Judge(
-        old.stages,
-        recipe.stages,
-        RecipeColumns.of(old.stages, record.canonical["stages"]),
-        RecipeColumns.of(recipe.stages, recipe.canonical()["stages"]),
-    )
-    table, texts = documents.table, ledgers["texts"]
-    is_wide = not table.schema.equals(DOCUMENTS.schema(recipe))
-    files = files_by_unit(table)
-    text_files = {} if texts.table is None else files_by_unit(texts.table)
-
-    def change_of(unit: str) -> UnitChange:
-        # With a transform, stored texts are not those that the stages begin with. Without the last
-        # change, some kept documents have none.
-        has_texts = is_followed([documents, texts]) and texts.is_done(texts.key(unit))
-        has_texts &= not judge.old.transforms
-        columns = judge.reads if on_unit is None else None
-        judged = judge_unit(judge, table, files[unit], columns, has_texts=has_texts)
-        if on_unit is not None and (is_wide or not judged.change.is_empty):
-            on_unit(unit, judged)
-        return judged.change
-
-    with ThreadPoolExecutor(_THREADS) as pool:
-        changes = dict(zip(files, pool.map(change_of, files), strict=True))
-    changes = {unit: change for unit, change in changes.items() if not change.is_empty}
-    firsts = {
-        unit: min(file["min.row"] for file in files[unit])
-        for unit, change in changes.items()
-        if change.by_input or change.come
-    }
-    inputs = find_inputs(recipe, documents, texts, firsts) if firsts else {}
-    gone = [unit for unit in firsts if unit not in inputs]
-    names = sorted({str(files[unit][0]["min.source"]) for unit in gone})
-    refusals = [_gone(names)] if names else []
-    # Without deduplication, a document that may come is one of these; with it, any duplicate may.
-    if firsts or any(each.by_text for each in changes.values()) or "duplicates" in ledgers:
-        refusals += unnamed_tables(recipe, ledgers)
-    return found(
-        refusals=refusals,
-        judge=judge,
-        units=changes,
-        files=files,
-        text_files=text_files,
-        inputs=inputs,
-        is_wide=is_wide,
-    )
-
-
-def _gone(names: Sequence[str]) -> str:
-    count = many(len(names), "input file")
-    return f"{count} with records to read again changed or not listed any more, first {names[0]}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -268,6 +123,7 @@ class Changer:
             added,
             self._describe,
             lake_epoch=1 + max(ledger.lake_epoch for ledger in change.ledgers.values()),
+            keeps_rows=change.keeps_rows,
             overwrite=wide,
         )
         return change

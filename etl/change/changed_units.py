@@ -38,6 +38,7 @@ class UnitChange:
     others: int  # rejected for another reason, or with other values
     by_text: frozenset[int]
     by_input: frozenset[int]
+    filled: frozenset[str] = frozenset()  # columns that some document has a value in
 
     @property
     def is_empty(self) -> bool:
@@ -114,6 +115,7 @@ def _change(frame: pl.DataFrame, judged: pl.DataFrame, *, has_texts: bool) -> Un
         others=int(others.sum()),
         by_text=frozenset(frame["row"].filter(~is_known & has_text).to_list()),
         by_input=frozenset(frame["row"].filter(~is_known & ~has_text).to_list()),
+        filled=frozenset(each.name for each in judged if each.null_count() < len(each)),
     )
 
 

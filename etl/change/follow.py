@@ -3,6 +3,8 @@
 Each table gets, by strikes and new data files, the rows of the documents that are kept now. What to do is
 found by comparing the tables, so that after a kill between two commits the next run does the rest.
 
+If the same documents are kept, and compared by the same values, each table only gets a commit that says so.
+
 ``duplicates`` is emptied: any decision may depend on a document that comes or leaves. The run that follows
 compares the documents again, arrival by arrival, by their stored hashes and signatures. The tokens wait for
 these decisions. If passages are cut out of documents, all are tokenized again, from their stored texts.
@@ -12,7 +14,6 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
 
 import polars as pl
 import pyarrow as pa
@@ -32,7 +33,7 @@ from etl.lake.jobs import Job
 from etl.lake.lake_epochs import drop_all
 from etl.lake.ledger import Describe, Ledger
 from etl.lake.ledger_entry import Drop, LedgerEntry
-from etl.lake.lineage_record import Change, Origin
+from etl.lake.lineage_record import Change, Origin, OriginOf
 from etl.lake.row_difference import RowDifference, find_difference
 from etl.lake.table_specs import SPECS, spec_of, token_layout
 from etl.lake.token_writer import TokenWriter
@@ -40,19 +41,9 @@ from etl.lake.unit_files import unit_files
 from etl.lake.work_units import kept_units
 from etl.parquet.data_file import DataFile, DataFileWriter
 from etl.recipe.recipe import Recipe
-from etl.schemas import TableName
 from etl.stages.dedup_base import find_cutting_stage
 from etl.stages.stage_clock import StageClock
 from etl.stages.tokenize import Tokenize
-
-
-class OriginOf(Protocol):
-    """Returns the origin of the rows of a table, with the record of its tokenizer if that is known."""
-
-    def __call__(
-        self, step: TableName, *, tokenizer: schemas.TokenizerRecord | None = None
-    ) -> Origin: ...
-
 
 _Addresses = dict[str, set[int]]
 """Row numbers by unit."""
@@ -87,7 +78,13 @@ class Follower:
         for name, ledger in self.ledgers.items():
             if name == "documents" or ledger.change == self._documents.change:
                 continue
-            if name == "texts":
+            # Since then, only columns of ``documents`` have changed.
+            is_current = ledger.change >= self._documents.rows_change
+            if is_current and name in self.recipe.steps:
+                ledger.strike({}, self._describe(name), follows=self._documents)
+            elif is_current:
+                self._drop(ledger, Drop(), "epoch")
+            elif name == "texts":
                 self._follow_texts(ledger)
             elif schemas.is_tokens(name) and ledger.fingerprint:  # else no recipe has filled it
                 self._follow_tokens(ledger)

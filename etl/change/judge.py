@@ -1,8 +1,9 @@
 """Judge documents by another recipe from their stored columns, as far as these say what a run would.
 
-A rule over columns that both recipes compute gives the same verdict as a run. The verdict of any other stage
-is known only if it is a stage of the old recipe, too, and for the documents that had reached it. Whatever is
-not known is never guessed: such a document is judged again from its text.
+A rule over columns that both recipes compute gives the same verdict as a run. So does a rule over columns
+that are computed from an address, an id, a URL or a content hash alone, such as annotations. The verdict of
+any other stage is known only if it is a stage of the old recipe, too, and for the documents that had reached
+it. Whatever is not known is never guessed: such a document is judged again from its text.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,9 @@ from functools import cached_property
 from typing import Final
 
 import polars as pl
+import pyarrow as pa
 
+from etl import schemas
 from etl.audit.tune.rejudge import (
     KEPT,
     UNREADABLE,
@@ -21,12 +24,18 @@ from etl.audit.tune.rejudge import (
     stored_filters,
 )
 from etl.change.recipe_columns import LANGUAGE, RecipeColumns
+from etl.schemas import ADDRESS, CONTENT_HASH
 from etl.stages import Filter, Stage
 from etl.stages.document_columns import signal_names
 from etl.stages.filters.python import Python
 
 _BY_COLUMNS: Final = (Stage.reasons, Python.reasons)
 """What gives reasons by nothing but rules, if a stage has rules: other stages add details."""
+
+_SCHEMA: Final = schemas.documents([])
+_UNCHANGED: Final = frozenset({*ADDRESS, "id", "url", CONTENT_HASH.name})
+"""Stored columns that are as a stage reads them: no transform changes them, and a content hash is read after
+the last transform."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +62,18 @@ class Judge:
         return {name: stored.get(column.identity) for name, column in self.new.columns.items()}
 
     @cached_property
+    def measuring(self) -> Sequence[Filter]:
+        """The filters of the new recipe with columns that are not stored, and need no text."""
+        return [
+            stage
+            for stage in self.new_stages
+            if isinstance(stage, Filter)
+            and any(self.sources[name] is None for name in stage.columns())
+            and _UNCHANGED.issuperset(keys := _keys_of(stage))
+            and keys
+        ]
+
+    @cached_property
     def reads(self) -> list[str]:
         """The stored columns that ``judge`` needs."""
         old = (
@@ -62,7 +83,8 @@ class Judge:
         fixed = (name for name in new if name not in self.new.columns)
         stored = (name for name in self.sources.values() if name is not None)
         held = (name for name in self.new.columns if name in self.old.columns)
-        names = ["source", "row", "reason", *LANGUAGE, *old, *fixed, *stored, *held]
+        keys = (name for stage in self.measuring for name in _keys_of(stage))
+        names = [*ADDRESS, "reason", *LANGUAGE, *old, *fixed, *stored, *held, *keys]
         return [*dict.fromkeys(names)]
 
     def judge(self, frame: pl.DataFrame) -> pl.DataFrame:
@@ -92,12 +114,20 @@ class Judge:
     def _values(
         self, frame: pl.DataFrame, before: pl.Series
     ) -> dict[str, tuple[pl.Series, pl.Series]]:
-        """Return the values of the new columns that are stored, and for which rows they are."""
-        return {
+        """Return the values of the new columns that need no text, and for which rows they are."""
+        always = pl.repeat(True, frame.height, eager=True)
+        values = {
             name: (frame[stored], before >= self.old.columns[stored].seen_from)
             for name, stored in self.sources.items()
             if stored is not None
         }
+        for stage in self.measuring:
+            read = [field for field in _SCHEMA if field.name in _keys_of(stage)]
+            names = [field.name for field in read]
+            rows = frame.select(names).to_arrow().cast(pa.schema(read)).select(names)
+            measured = pl.DataFrame(stage.measure(rows)).cast(pl.Float64)
+            values |= {name: (measured[name], always) for name in stage.columns()}
+        return values
 
     def _verdict(
         self,
@@ -157,6 +187,11 @@ class Judge:
             columns[name] = stored.zip_with(has_value & is_stored, null)
         outcome = {"then": state["then"], "is_known": is_known}
         return pl.DataFrame({**outcome, **columns})
+
+
+def _keys_of(stage: Filter) -> set[str]:
+    """Return what a filter reads besides its own columns."""
+    return {*stage.signals()} - {*stage.columns()}
 
 
 def _has_rules(judge: StoredFilter) -> bool:

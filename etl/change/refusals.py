@@ -43,6 +43,15 @@ def changes_tokens(ledger: Ledger, new: Recipe) -> bool:
     return old is not None and old != new.tokenizers[name].identity()
 
 
+def changes_dedup(record: schemas.Lineage, new: Recipe) -> bool:
+    """Return whether a recipe deduplicates in another way, or not at all."""
+    old, stages = (
+        [stage for stage in stages if stage["kind"].startswith("dedup_")]
+        for stages in (record.canonical["stages"], new.canonical()["stages"])
+    )
+    return old != stages
+
+
 def _of_input(old: Recipe, new: Recipe) -> Iterator[str]:
     if old.source.identity() != new.source.identity():
         yield "`source` changes which records are read"

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from etl.change.apply_change import LakeChange, find_lake_change
+from etl.change.lake_change import LakeChange, find_lake_change
 from etl.html.card import Card, Shown
 from etl.job.cost_estimate import MEGABYTES_PER_SECOND, STARTUP_SECONDS, estimate_cost
 from etl.job.plan import Drops, check_stages, plan_work

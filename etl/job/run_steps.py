@@ -25,6 +25,7 @@ from etl.job.run_tracker import RunTracker
 from etl.job.shipped_files import ship_files
 from etl.job.tally import Tally
 from etl.job.tokenize_step import tokenize_units
+from etl.lake.annotated_documents import check_annotations
 from etl.lake.known_files import Comparison
 from etl.lake.lake_epochs import DescribeDrop
 from etl.lake.quarantine import Quarantine
@@ -108,6 +109,10 @@ def _run_steps(planner: Planner, context: RunContext) -> None:
         schema, lake_epoch = spec.schema(context.recipe), plan.lake_epoch or 0
         ledger.create(schema, spec.layout, lake_epoch=lake_epoch, change=change)
     _read_files(planner, context)
+    if "documents" in plan.begin:
+        documents = context.ledgers["documents"].table
+        assert documents is not None
+        check_annotations(context.recipe, documents)
     if "duplicates" in context.ledgers:
         with steady_workers(context.job.client):
             deduplicate(context)

@@ -18,6 +18,7 @@ from etl.sources import Split
 from etl.sources.read_split import read_first
 from etl.stages.apply import apply
 from etl.stages.base import Rejected
+from etl.stages.filters.annotate import Annotate
 from etl.stages.filters.where import Where
 from etl.stages.looser_limits import loosen
 
@@ -41,9 +42,9 @@ class InputSample:
     """What the filters and transforms of a recipe decide on a few documents.
 
     ``reasons`` counts rejected documents. ``verdicts`` are ten of them at equal distances. ``warnings`` are
-    sentences about files that cannot be read, missing keys, and conditions that are null. ``text_bytes`` is
-    the size of the texts as they are read, and ``rejected_bytes`` that of rejected texts as a lake may store
-    them.
+    sentences about files that cannot be read, missing keys, annotations without documents, and conditions
+    that are null. ``text_bytes`` is the size of the texts as they are read, and ``rejected_bytes`` that of
+    rejected texts as a lake may store them.
     """
 
     files: int
@@ -80,6 +81,7 @@ def sample_input(recipe: Recipe, splits: Iterable[Split]) -> InputSample:
     counts = Counter(str(reason) for reason in documents["reason"].to_pylist() if reason)
     reasons = dict(counts.most_common())
     warnings += _stage_warnings(recipe, reasons, len(documents))
+    warnings += _annotation_warnings(recipe, documents)
     warnings += _kept_warnings(recipe, reasons, raw)
     return InputSample(
         files=len(files),
@@ -106,6 +108,19 @@ def _stage_warnings(recipe: Recipe, reasons: Mapping[str, int], documents: int) 
             yield (
                 f"`where: {stage.keep}` is null for {count} of {many(documents, 'document')}: rejected as "
                 f"{reason}: set `unknown: keep`, or use coalesce(COLUMN, '')"
+            )
+
+
+def _annotation_warnings(recipe: Recipe, documents: pa.Table) -> Iterable[str]:
+    for stage in recipe.documents_stages:
+        if not isinstance(stage, Annotate) or not documents.num_rows:
+            continue
+        columns = documents.select([*stage.columns()]).columns
+        if all(column.null_count == len(column) for column in columns):
+            error = stage.no_match_error(documents)
+            yield (
+                f"{many(len(documents), 'document')} of the sample have no value from {error.where}: "
+                f"{error.hint}"
             )
 
 

@@ -23,6 +23,8 @@ these kinds of ``txn``:
 - ``first_arrival``       in ``duplicates``, the arrival that all earlier ones count as
 - ``change``              in ``documents``, how often its recipe was changed; in other tables, up to which of
                           these changes their rows follow
+- ``rows_change``         in ``documents``, the last change that other tables differ by: not later ones, which
+                          changed only columns
 - ``live_files``          a hash of the set of live data files with their deletion vectors, which commits of
                           other programs do not update
 
@@ -31,9 +33,7 @@ that only Tokenlake has changed data; a commit succeeds only on the state that w
 and why they keep overlapping runs from harm, are in docs/explanation/exactly-once.md.
 """
 
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TypeVar
 
 import pyarrow as pa
 
@@ -41,7 +41,8 @@ from etl import schemas
 from etl.delta.commit import check_written
 from etl.delta.set_transactions import SetTransactions
 from etl.delta.table import Table
-from etl.errors import ConflictError, MismatchError
+from etl.errors import MismatchError
+from etl.lake.commit_attempts import repeat_commit
 from etl.lake.copied_inputs import tell_whole_packs
 from etl.lake.foreign_changes import (
     HASHES,
@@ -58,11 +59,6 @@ from etl.lake.open_table import find_table
 from etl.lake.table_digest import describe_commit
 from etl.parquet.data_file import DataFile
 from etl.parquet.layout import Layout
-
-_MAX_ATTEMPTS = 50  # each failure means that another writer's commit succeeded
-
-_Committed = TypeVar("_Committed")
-
 
 Describe = Callable[[Sequence[LedgerEntry], int], schemas.Lineage | None]
 """A function that returns the lineage record of a commit from its entries and the generation.
@@ -135,6 +131,12 @@ class Ledger:
     def change(self) -> int:
         """The number of the last change of the recipe that the rows follow."""
         return self._transactions.get("change") or 0
+
+    @property
+    def rows_change(self) -> int:
+        """Of ``documents``, the last change of the recipe that changed rows of other tables."""
+        number = self._transactions.get("rows_change")
+        return self.change if number is None else number
 
     def has_rows(self) -> bool:
         """Return whether the table exists and has data files."""
@@ -230,7 +232,9 @@ class Ledger:
             self._commit(data_files, transactions, describe(todo, self.generation))
             return todo
 
-        return _repeat(self, commit_rest) if retry else commit_rest()
+        if not retry:
+            return commit_rest()
+        return repeat_commit(commit_rest, refresh=self.refresh, url=self.url)
 
     def close_arrival(self, describe: Describe) -> None:
         """Commit that the units which are committed from now on have a later arrival.
@@ -322,15 +326,18 @@ class Ledger:
         describe: Describe,
         *,
         lake_epoch: int,
+        keeps_rows: bool,
         overwrite: tuple[pa.Schema, Layout] | None = None,
     ) -> None:
         """Commit that the rows of data files are replaced as another recipe demands, and start an epoch.
 
-        With ``overwrite``, all data files are replaced, and the table has another schema. Raises
+        ``keeps_rows`` says that other tables remain as they are. With ``overwrite``, all data files are
+        replaced, and the table has another schema. Raises
         ConflictError if any commit came since the ledger was opened or refreshed.
         """
         check_written(self.url, add)
         transactions = _state(self, lake_epoch, self.change + 1)
+        transactions["rows_change"] = self.rows_change if keeps_rows else self.change + 1
         if overwrite is not None:
             transactions["live_files"] = hash_files((file.path, file.vector) for file in add)
         record = describe([LedgerEntry("", add)], self.generation)
@@ -361,7 +368,7 @@ class Ledger:
             )
             return todo
 
-        return _repeat(self, commit_rest)
+        return repeat_commit(commit_rest, refresh=self.refresh, url=self.url)
 
     def _commit(
         self,
@@ -404,21 +411,6 @@ def _is_committed(ledger: Ledger, entry: LedgerEntry) -> bool:
 def _state(ledger: Ledger, lake_epoch: int, change: int) -> dict[str, int]:
     """Return the transactions of a table that is from now on the result of the ledger's recipe."""
     return {"epoch": lake_epoch, "change": change, "recipe": int63(ledger.fingerprint)}
-
-
-def _repeat(ledger: Ledger, commit_rest: Callable[[], list[_Committed]]) -> list[_Committed]:
-    """Return what a commit adds; after a conflict, wait, and commit on the newest version."""
-    for attempt in range(_MAX_ATTEMPTS):
-        try:
-            return commit_rest()
-        except ConflictError:
-            time.sleep(min(0.01 * 2**attempt, 1.0))  # longer after each failed attempt
-            ledger.refresh()
-    raise ConflictError(
-        f"{_MAX_ATTEMPTS} commits in a row conflicted with those of other writers",
-        where=ledger.url,
-        hint="run again when fewer jobs write to this table",
-    )
 
 
 def _epoch(transactions: SetTransactions) -> tuple[int, int]:

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self
 
 from etl import schemas
 from etl.lake.ledger_entry import LedgerEntry
@@ -38,6 +38,16 @@ class Origin:
             tokenizer=record.tokenizer,
             seed=record.seed,
         )
+
+
+class OriginOf(Protocol):
+    """What returns the origin of the rows of a table."""
+
+    def __call__(
+        self, step: TableName, *, tokenizer: schemas.TokenizerRecord | None = None
+    ) -> Origin:
+        """Return it; ``tokenizer`` is the record of the table's tokenizer, if known."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)

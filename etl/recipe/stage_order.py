@@ -7,11 +7,12 @@ from typing import Final
 
 import pyarrow as pa
 
-from etl.schemas import CUT
-from etl.stages import STAGES, SpecialTokens, Stage, Tokenize
+from etl.schemas import CONTENT_HASH, CUT
+from etl.stages import STAGES, SpecialTokens, Stage, Tokenize, Transform
 from etl.stages.base import PHASES
 from etl.stages.dedup_base import dedup_stages
 from etl.stages.document_columns import documents_schema
+from etl.stages.filters.annotate import PREFIX
 
 _AFTER_DOCUMENTS: Final = tuple(
     kind for phase in PHASES[1:] for kind, model in STAGES.items() if model.phase == phase
@@ -42,14 +43,16 @@ def check_stages(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
         )
     columns: set[str] = set()
     for stage in stages:
-        if "loss" in stage.signals() and "loss" not in {*columns, *stage.columns()}:
-            raise ValueError(f"{stage.kind} reads 'loss', which no stage before it provides")
+        for name in {*stage.signals()} - {*columns, *stage.columns()}:
+            if name == "loss" or name.startswith(PREFIX):
+                raise ValueError(f"{stage.kind} reads {name!r}, which no stage before it provides")
         for column in stage.columns():
             if column in columns:
                 raise ValueError(
                     f"two stages compute the column {column!r}; give one of them a name"
                 )
             columns.add(column)
+    _check_content_hash(stages)
     _check_keep(stages)
     return _with_special_tokens(stages)
 
@@ -80,6 +83,19 @@ def _with_special_tokens(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
                 first = sum(_rank(other) == 0 for other in stages)
                 stages = (*stages[:first], added, *stages[first:])
     return stages
+
+
+def _check_content_hash(stages: Sequence[Stage]) -> None:
+    """Raise ValueError if a stage reads the content hash, that of the final text, before a transform."""
+    reading: Stage | None = None
+    for stage in stages:
+        if reading is not None and isinstance(stage, Transform):
+            raise ValueError(
+                f"{reading.kind} reads the content hash, which is that of the text after all transforms; "
+                f"put it after {stage.kind}"
+            )
+        if CONTENT_HASH.name in stage.signals():
+            reading = stage
 
 
 def _check_keep(stages: Sequence[Stage]) -> None:

@@ -15,6 +15,7 @@ from etl.stages.dedup_exact import DedupExact
 from etl.stages.dedup_minhash import DedupMinhash
 from etl.stages.dedup_paragraphs import DedupParagraphs
 from etl.stages.dedup_substrings import DedupSubstrings
+from etl.stages.filters.annotate import Annotate
 from etl.stages.filters.decontaminate import Decontaminate
 from etl.stages.filters.fasttext import FastText
 from etl.stages.filters.fineweb_quality import FinewebQuality
@@ -49,6 +50,7 @@ AnyStage = Annotated[
     | FastText
     | Decontaminate
     | Loss
+    | Annotate
     | Where
     | Python
     | SpecialTokens

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -28,12 +27,13 @@ from etl.stages.document_columns import (
 )
 from etl.stages.filters.language import labels_of
 from etl.stages.locate_errors import locate_errors
+from etl.stages.masked_rows import indices_among, select, spread
 from etl.stages.signals import COSTLY, SIGNALS, with_needs
 from etl.stages.stage_clock import StageClock
 
 _COMPUTED_ONCE: Final = frozenset({"language"})  # groups that are not recomputed for rewritten text
 
-_REWRITTEN: Final = ("text", "url", "lang", "lang_score", "metadata")  # what a transform may change
+_REWRITTEN: Final = ("text", "lang", "lang_score", "metadata")  # what a transform may change
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,8 @@ class _Batch:
         reason = pc.coalesce(raw["reason"], no_text)
         raw = raw.set_column(raw.schema.get_field_index("reason"), "reason", reason)
         schema = judged_schema(stages)
-        later = {n for stage in describing_stages(stages) for n in stage.document_columns().names}
+        describing = describing_stages(stages)
+        later = {n for stage in describing for n in stage.document_columns().names}
         fields = [field for field in schema if field.name not in (*later, "verdict")]
         columns = [
             raw[field.name] if field.name in raw.column_names else pa.nulls(len(raw), field.type)
@@ -189,6 +190,7 @@ class _Batch:
         self.documents = pa.table(columns, schema=pa.schema(fields))
         self._schema = schema
         self._labels = labels_of(stages)
+        self._hashes = next(s for s in describing if schemas.CONTENT_HASH in s.document_columns())
         self._rejected = rejected
         # Mask of the rows whose text is current. A rejected row that a transform skips is removed from
         # it, because its text is no longer the text that later stages would see.
@@ -218,19 +220,21 @@ class _Batch:
     def compute(self, columns: Mapping[str, str], rows: pa.BooleanArray) -> None:
         """Compute signals of the current text: ``columns`` maps each signal to its column."""
         table = self._with_words(self.documents.select(["text", "lang"]), WORDS_OF_TEXT)
-        signals = compute_signals(_select(table, rows), [*columns], labels=self._labels)
+        signals = compute_signals(select(table, rows), [*columns], labels=self._labels)
         if "lang" in columns:
             self._words = {}  # they were counted by the rules of another language
         for name, column in columns.items():
             if name == WORDS_OF_LINES:
-                self._words[name] = _spread(signals[name], rows)
+                self._words[name] = spread(signals[name], rows)
             else:
                 self._set(column, rows, signals[name])
 
     def judge(self, step: PlacedStage, rows: pa.BooleanArray) -> None:
         """Compute the filter's own signals, then reject the rows that break its rules."""
         stage = step.stage
-        table = _select(self._input_of(step), rows)
+        if schemas.CONTENT_HASH.name in step.reads:
+            self.describe(self._hashes)
+        table = select(self._input_of(step), rows)
         if isinstance(stage, Filter) and (own := stage.columns()):
             measured = (
                 stage.measure(table)
@@ -249,13 +253,13 @@ class _Batch:
             documents = self._with_words(documents, WORDS_OF_LINES)
         if stage.reads_media_type:
             documents = documents.append_column("media_type", self._media_type)
-        before = _select(documents, rows)
+        before = select(documents, rows)
         after = stage.apply(before)
         self._words = {}
         if stage.reads_media_type:  # it was that of the text before
             self._media_type = pa.nulls(len(self.documents), pa.string())
         if WORDS_OF_TEXT in after.column_names:
-            self._words = {WORDS_OF_TEXT: _spread(after[WORDS_OF_TEXT], rows)}
+            self._words = {WORDS_OF_TEXT: spread(after[WORDS_OF_TEXT], rows)}
         names = [*schemas.ADDRESS, *_REWRITTEN, "reason", *stage.columns()]
         after = after.select(names).cast(pa.schema([self.documents.schema.field(n) for n in names]))
         if after.num_rows != before.num_rows or any(after[n] != before[n] for n in schemas.ADDRESS):
@@ -273,12 +277,14 @@ class _Batch:
             self._current = pc.and_(self._current, kept)
 
     def describe(self, stage: DedupStage) -> None:
-        """Compute the columns that documents are compared by once all batches are done."""
+        """Compute the columns that documents are compared by later, unless they are there."""
+        if {*stage.document_columns().names} <= {*self.documents.column_names}:
+            return
         size = len(self.documents)
         rows = pa.repeat(True, size) if stage.describes_rejected else self._kept()
-        values = stage.describe(_select(self.documents.select(["text"]), rows)["text"])
+        values = stage.describe(select(self.documents.select(["text"]), rows)["text"])
         if values and len(values[0]) != size:
-            indices = _indices_among(rows)
+            indices = indices_among(rows)
             values = [column.take(indices) for column in values]
         for field, column in zip(stage.document_columns(), values, strict=True):
             self.documents = self.documents.append_column(field, column)
@@ -308,7 +314,7 @@ class _Batch:
 
     def _reject(self, rows: pa.BooleanArray, reasons: pa.Array | pa.ChunkedArray) -> None:
         """Set the reason of rows that have none."""
-        before = _select(self.documents.select(["reason"]), rows)["reason"]
+        before = select(self.documents.select(["reason"]), rows)["reason"]
         self._set("reason", rows, pc.coalesce(before, reasons))
 
     def _set(self, name: str, rows: pa.BooleanArray, values: pa.Array | pa.ChunkedArray) -> None:
@@ -317,22 +323,6 @@ class _Batch:
             whole = one_chunk(self.documents[name])
             values = pc.replace_with_mask(whole, rows, one_chunk(values))
         self.documents = _with_column(self.documents, name, values)
-
-
-def _select(table: pa.Table, rows: pa.BooleanArray) -> pa.Table:
-    return table if pc.all(rows).as_py() else table.filter(rows)
-
-
-def _spread(values: pa.ChunkedArray, rows: pa.BooleanArray) -> pa.Array:
-    """Return the values of the selected rows as a column of all rows, null for the others."""
-    array = one_chunk(values)
-    return array if len(array) == len(rows) else array.take(_indices_among(rows))
-
-
-def _indices_among(rows: pa.BooleanArray) -> pa.Array:
-    """Return the index of each selected row among all selected rows; null for the others."""
-    mask = rows.to_numpy(zero_copy_only=False)
-    return pa.array(np.cumsum(mask) - 1, mask=~mask)
 
 
 def _with_column(table: pa.Table, name: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:

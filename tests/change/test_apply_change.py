@@ -250,6 +250,23 @@ def test_a_changed_recipe_is_refused_with_what_it_would_change(
     assert len(after - before) > 10
 
 
+def test_a_filter_by_url_reads_no_text_of_documents_that_leave(
+    client: Client, make: tuple[UPath, MakeRecipe]
+) -> None:
+    place, recipe = make
+    urls = place / "urls.txt"
+    urls.write_text("https://x/12\nhttps://x/14\n")
+    stages = [STAGES[1], {"url": {"urls": str(urls)}}]
+    run(recipe(place / "lake", stages[:1]), cluster=client)
+    changed = recipe(place / "lake", stages)
+    plan = plan_change(changed)
+    assert plan is not None
+    assert (plan.stored_texts, plan.records, plan.leave > 0) == (0, 0, True)
+    run(changed, cluster=client, apply_change=True)
+    run(recipe(place / "fresh", stages), cluster=client)
+    assert digests(place / "lake") == digests(place / "fresh")
+
+
 def test_a_trace_names_the_change_that_struck_a_document(
     client: Client, make: tuple[UPath, MakeRecipe], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -79,9 +79,12 @@ def stored_filters(stages: Sequence[Stage], *, has_all_signals: bool) -> list[St
     result: list[StoredFilter] = []
     last_rewrite = 0  # position of the last transform that rewrites only documents still kept
     has_language = False
+    own: dict[str, str] = {}  # columns that stages compute themselves, also of earlier runs
     for run in split_at_transforms(stages):
         has_language |= any(_LANGUAGE & {*step.reads} for step in run)
         columns = {name: name for name in _FIXED if has_language or name not in _LANGUAGE}
+        own |= {name: name for step in run for name in step.stage.columns()}
+        columns |= own
         columns |= {name: column for step in run for name, column in step.columns.items()}
         for position, stage, _, _ in run:
             if stage.costly and isinstance(stage, Transform):

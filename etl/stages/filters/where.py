@@ -1,5 +1,6 @@
 """The Where stage: filter documents by an SQL expression over their columns."""
 
+import re
 from typing import Any, Final, Literal, Self
 
 import polars as pl
@@ -7,6 +8,7 @@ from pydantic import Field, model_validator
 
 from etl.row_condition import check_condition
 from etl.stages.base import Filter, Rules
+from etl.stages.filters.annotate import PREFIX
 from etl.stages.signals import SIGNALS, signals_identity
 
 _TYPES: Final = {
@@ -16,7 +18,7 @@ _TYPES: Final = {
 COLUMNS: Final = {
     name: _TYPES.get(name, pl.Float64) for name in (*_TYPES, "lang_score", "loss", *SIGNALS)
 }
-"""The columns that an expression may read and their types."""
+"""The columns that an expression may read and their types, besides annotations."""
 
 _NAME: Final = "condition"
 
@@ -29,9 +31,9 @@ class Where(Filter):
     stage has a name), or kept with ``unknown: keep``. ``coalesce(url, '') NOT LIKE '%forum%'`` is never null.
 
     ``keep`` is a Polars SQL expression over ``text`` and the columns of ``documents``, with the signals and,
-    after a stage ``loss``, the loss. It can compare, calculate, match (LIKE, RLIKE) and call functions such
-    as length and coalesce, for one row at a time. It may have 250 columns, words and operators, besides any
-    number of literals in lists, and about 40 levels of parentheses.
+    after the stages ``loss`` and ``annotate``, their columns. It can compare, calculate, match (LIKE, RLIKE)
+    and call functions such as length and coalesce, for one row at a time. It may have 250 columns, words and
+    operators, besides any number of literals in lists, and about 40 levels of parentheses.
 
     >>> sorted(Where(keep="num_words > 50 AND url NOT LIKE '%forum%'").signals())
     ['num_words', 'url']
@@ -49,7 +51,8 @@ class Where(Filter):
 
     @model_validator(mode="after")
     def _check_condition(self) -> Self:
-        check_condition(self.keep, COLUMNS)
+        annotations = re.findall(rf"\b{PREFIX}\w+", self.keep)
+        check_condition(self.keep, COLUMNS | dict.fromkeys(annotations, pl.Float64))
         return self
 
     def rules(self) -> Rules:
