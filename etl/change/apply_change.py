@@ -35,7 +35,7 @@ from etl.lake.drop_units import sharing_units
 from etl.lake.jobs import Job
 from etl.lake.ledger import Ledger
 from etl.lake.ledger_entry import LedgerEntry
-from etl.lake.lineage_record import Change
+from etl.lake.lineage_record import Change, OriginOf
 from etl.lake.recipe_ledgers import is_followed, open_all_ledgers
 from etl.lake.table_specs import DOCUMENTS
 from etl.parquet.data_file import DataFile

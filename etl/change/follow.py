@@ -78,6 +78,12 @@ class Follower:
         for name, ledger in self.ledgers.items():
             if name == "documents" or ledger.change == self._documents.change:
                 continue
+            if changes_tokens(ledger, self.recipe):
+                raise MismatchError(
+                    f"{name} does not follow the last change yet, and another tokenizer made it",
+                    where=ledger.url,
+                    hint="run the recipe with the earlier `tokenize` first, or pass --rebuild",
+                )
             # Since then, only columns of ``documents`` have changed.
             is_current = ledger.change >= self._documents.rows_change
             if is_current and name in self.recipe.steps:
@@ -108,12 +114,6 @@ class Follower:
         table, texts = ledger.table, self.ledgers["texts"].table
         assert table is not None
         assert texts is not None
-        if changes_tokens(ledger, self.recipe):
-            raise MismatchError(
-                "the tokens do not follow the last change of the recipe yet, and another tokenizer made them",
-                where=table.url,
-                hint="run the recipe with the earlier `tokenize` first, or pass --rebuild",
-            )
         waits, cuts = self._waits(ledger, texts), find_cutting_stage(self.recipe.dedup_stages)
         if cuts is not None:
             self._tokenizer(table)
@@ -275,7 +275,7 @@ class Follower:
             )
             assert ledger.table is not None
             if name in self.recipe.steps:
-                record = find_record(ledger.table)  # by the same tokenizer: see ``_follow_tokens``
+                record = find_record(ledger.table)  # by the same tokenizer: see ``follow``
                 known = None if record is None else record.tokenizer
                 return self.job.record(self.origin(spec.name, tokenizer=known), change)
             if (record := find_record(ledger.table)) is None or not schemas.is_tokens(name):

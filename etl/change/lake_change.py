@@ -49,7 +49,9 @@ class LakeChange:
     @property
     def keeps_rows(self) -> bool:
         """Whether only ``documents`` changes, since the same documents are kept and compared."""
-        return self.keeps_decisions and not (self.leave or self.come or self.num_texts)
+        return self.keeps_decisions and not (
+            self.leave or self.come or self.by_text or self.by_input
+        )
 
     @property
     def leave(self) -> int:
