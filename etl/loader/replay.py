@@ -6,7 +6,7 @@ Reads the tokens of the batch and four small columns of their row groups.
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -79,7 +79,7 @@ def replay(
     found = find_step(dataset, batch_size, step)
     steps = dataset.plan_steps(found.batch_size, drop_last=False)
     samples = steps.samples(found.samples)
-    sources = _sources(dataset)
+    sources = _sources(dataset, samples)
     decoder = None if tokenizer is None else _load_tokenizer(tokenizer, sources)
     # Labels that are shifted by one, and nothing else that the dataset's own format adds.
     plain = Format(pack=dataset.format.pack, pad_id=dataset.format.pad_id)
@@ -130,12 +130,18 @@ def _locate(
     return None, dataset.locate(sample)
 
 
-def _sources(dataset: TokenDataset | TokenMixture) -> list[ReplaySource]:
+def _sources(dataset: TokenDataset | TokenMixture, samples: Sequence[int]) -> list[ReplaySource]:
+    """Return the versions of tables that have some samples of the present epoch."""
     if isinstance(dataset, TokenMixture):
-        named = zip(dataset.names, dataset.datasets, strict=True)
-        return [replace(_sources(each)[0], name=name) for name, each in named]
-    where, version, tokenizer = dataset.where, dataset.version, dataset.tokenizer()
-    return [ReplaySource(name=None, table=where, version=version, tokenizer=tokenizer)]
+        locator = dataset.locator(dataset.epoch)
+        found = sorted({locator.find_version(sample) for sample in samples})
+        tables = [(dataset.names[n], dataset.datasets[n], version) for n, version in found]
+    else:
+        tables = [(None, dataset, dataset.version)]
+    return [
+        ReplaySource(name=name, table=each.where, version=version, tokenizer=each.tokenizer())
+        for name, each, version in tables
+    ]
 
 
 def read_state(path: str) -> State:
