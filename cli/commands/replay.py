@@ -55,6 +55,7 @@ def replay(  # noqa: PLR0913 - one parameter per option
             help="The tokenizer.json that encoded the text; needed to print it.",
         ),
     ] = None,
+    transforms: options.Transforms = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Print the documents and the text of a training batch.
@@ -64,16 +65,20 @@ def replay(  # noqa: PLR0913 - one parameter per option
     matter. The line "order" says which batch size, ranks and beginning of the pass the answer rests on,
     and whether the state records them.
     """
+    from etl.cli.own_transforms import load_transforms
     from etl.loader import Shard, TokenDataset, TokenMixture
     from etl.loader.replay import open_saved, read_state
     from etl.loader.replay import replay as replay_batch
 
     if (state is None) == (seq_len is None):
         raise typer.BadParameter("give either --state FILE or --seq-len N")
+    if transforms and state is None:
+        raise typer.BadParameter("--transform needs --state FILE")
     shard = Shard(rank=rank, world_size=world_size)
     dataset: TokenDataset | TokenMixture
     if state is not None:
-        dataset = open_saved(lakes, read_state(state), shard=shard)
+        own = load_transforms(transforms or ())
+        dataset = open_saved(lakes, read_state(state), shard=shard, transforms=own)
     elif len(lakes) > 1:
         raise typer.BadParameter("a mixture needs --state FILE")
     else:

@@ -16,6 +16,7 @@ from etl.errors import LoaderError
 from etl.html.card import Shown
 from etl.loader.batches.document_boundaries import Format
 from etl.loader.dataset import TokenDataset
+from etl.loader.fetch.token_transform import TokenTransform
 from etl.loader.find_documents import DocumentSpan
 from etl.loader.find_step import find_step
 from etl.loader.mixture import TokenMixture
@@ -101,10 +102,17 @@ def replay(
     )
 
 
-def open_saved(lakes: Sequence[str], state: State, *, shard: Shard) -> TokenDataset | TokenMixture:
+def open_saved(
+    lakes: Sequence[str],
+    state: State,
+    *,
+    shard: Shard,
+    transforms: Sequence[TokenTransform] = (),
+) -> TokenDataset | TokenMixture:
     """Open the dataset of a saved state; ``lakes`` is one URL, or NAME=URL for each source of a mixture.
 
-    Raises LoaderError if the lakes do not match the state.
+    ``transforms`` are the transforms of your own that the state names, in any order. Raises LoaderError if
+    the lakes do not match the state, or if a transform is missing.
     """
     if "datasets" not in state:
         if len(lakes) != 1:
@@ -112,14 +120,14 @@ def open_saved(lakes: Sequence[str], state: State, *, shard: Shard) -> TokenData
                 f"the state is of a single table, but {len(lakes)} lakes are given",
                 hint="give one lake",
             )
-        return TokenDataset.from_state(lakes[0], state, shard=shard)
+        return TokenDataset.from_state(lakes[0], state, shard=shard, transform=transforms)
     named = dict(lake.split("=", 1) for lake in lakes if "=" in lake)
     if len(named) != len(lakes):
         raise LoaderError(
             f"the state is of a mixture of {', '.join(state['datasets'])}",
             hint="give each source as NAME=LAKE",
         )
-    return TokenMixture.from_state(named, state, shard=shard)
+    return TokenMixture.from_state(named, state, shard=shard, transform=transforms)
 
 
 def _locate(
