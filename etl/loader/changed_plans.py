@@ -47,8 +47,12 @@ class EarlierPlan:
                 where=opened.index.url,
                 hint="name the lake that the state was saved with",
             )
-        begins = {name: getattr(self.epochs, name) for name in ("first_epoch", "first_sample")}
-        return replace(opened, epochs=replace(opened.epochs, **begins))
+        epochs = replace(
+            opened.epochs,
+            first_epoch=self.epochs.first_epoch,
+            first_sample=self.epochs.first_sample,
+        )
+        return replace(opened, epochs=epochs)
 
 
 @dataclass(frozen=True)
@@ -129,9 +133,9 @@ def change_windows(
         )
         earlier.append(EarlierPlan(epochs, record["end"], record["version"], open_plan(record)))
         epoch, sample = record["end"], epochs.of(record["end"]).first_sample
-    begins = {"first_epoch": epoch, "first_sample": sample}
     assert isinstance(newest.epochs, EqualEpochs)
-    return ChangedWindows(earlier, replace(newest, epochs=replace(newest.epochs, **begins)))
+    epochs_from_there = replace(newest.epochs, first_epoch=epoch, first_sample=sample)
+    return ChangedWindows(earlier, replace(newest, epochs=epochs_from_there))
 
 
 def settings_of_plan(state: State, record: Mapping[str, Any]) -> State:

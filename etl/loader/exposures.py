@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from etl.errors import LoaderError
+from etl.loader.changed_plans import ChangedWindows
 from etl.loader.dataset import TokenDataset
 from etl.loader.document_samples import SampleFinder, StoredDocument, find_documents
 from etl.loader.find_documents import DocumentSpan
@@ -163,21 +164,16 @@ def _tables(
     dataset: TokenDataset | TokenMixture, read: Sequence[_ReadEpoch]
 ) -> Iterator[tuple[int, str | None, TableWindows, range]]:
     """Yield the number and the name of each source, and the windows and epochs of each of its plans."""
-    is_mixture = isinstance(dataset, TokenMixture)
-    named = (
-        [*zip(dataset.names, dataset.sources, strict=True)]
-        if is_mixture
-        else [(None, dataset.windows)]
-    )
-    for source, (name, every) in enumerate(named):
+    named: list[tuple[str | None, TableWindows | ChangedWindows]]
+    if isinstance(dataset, TokenMixture):
+        named = [*zip(dataset.names, dataset.sources, strict=True)]
+    else:
+        named = [(None, dataset.windows)]
+    for source, (name, changed) in enumerate(named):
         num_epochs = _num_epochs(dataset, source, read)
-        for first, end, windows in every.plans():
-            yield (
-                source,
-                name,
-                windows,
-                range(first, num_epochs if end is None else min(end, num_epochs)),
-            )
+        for first, end, windows in changed.plans():
+            epochs = range(first, num_epochs if end is None else min(end, num_epochs))
+            yield source, name, windows, epochs
 
 
 def _num_epochs(

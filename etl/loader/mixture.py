@@ -154,9 +154,10 @@ class TokenMixture(ShardedDataset):
             return changed.opened()
         except OtherOrderError as error:
             raise LoaderError(
-                "the last samples before the length of the windows changes are already numbered",
+                "the length of the windows changes in an epoch of a source that has begun, and where to end "
+                "an epoch of a source is already planned",
                 where=mixture.where,
-                hint="change the weights earlier, or after the length has changed",
+                hint="change the weights in earlier epochs of the sources, or after the length has changed",
             ) from error
 
     @classmethod

@@ -140,16 +140,16 @@ def _locate(
 
 def _sources(dataset: TokenDataset | TokenMixture, samples: Sequence[int]) -> list[ReplaySource]:
     """Return the versions of tables that have some samples of the present epoch."""
-    if isinstance(dataset, TokenMixture):
-        locator = dataset.locator(dataset.epoch)
-        found = sorted({locator.find_version(sample) for sample in samples})
-        tables = [(dataset.names[n], dataset.datasets[n], version) for n, version in found]
-    else:
-        tables = [(None, dataset, dataset.version)]
-    return [
-        ReplaySource(name=name, table=each.where, version=version, tokenizer=each.tokenizer())
-        for name, each, version in tables
-    ]
+    if isinstance(dataset, TokenDataset):
+        return [_source(None, dataset, dataset.version)]
+    locator = dataset.locator(dataset.epoch)
+    found = sorted({locator.find_version(sample) for sample in samples})
+    return [_source(dataset.names[n], dataset.datasets[n], version) for n, version in found]
+
+
+def _source(name: str | None, dataset: TokenDataset, version: int) -> ReplaySource:
+    tokenizer = dataset.tokenizer()
+    return ReplaySource(name=name, table=dataset.where, version=version, tokenizer=tokenizer)
 
 
 def read_state(path: str) -> State:

@@ -89,7 +89,8 @@ def _read(
         columns = index.read_row_group(group, ("source", "row"))
         pairs = zip(*(column.to_pylist() for column in columns.columns), strict=True)
         found = [position for position, address in enumerate(pairs) if address in wanted]
-        return np.array(found, np.int64) + ends[group]
+        numbers: np.ndarray = np.array(found, np.int64) + ends[group]
+        return numbers
 
     groups = range(len(rows)) if wanted else range(0)
     with ThreadPoolExecutor(1 if index.remote is None else _THREADS) as pool:
