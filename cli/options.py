@@ -90,15 +90,6 @@ ApplyChange = Annotated[
         help="Change the lake to this recipe, without reading again what its columns say.",
     ),
 ]
-Transforms = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--transform",
-        metavar="MODULE:NAME",
-        help="A token transform of your own that the state names: an object in a Python module of this "
-        "folder; repeatable.",
-    ),
-]
 AtVersion = Annotated[
     str | None,
     typer.Option("--version", metavar="VERSION", help="A version number or the name of a release."),

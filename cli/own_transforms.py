@@ -2,12 +2,24 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from etl.errors import LoaderError
 
 if TYPE_CHECKING:
     from etl.loader.fetch.token_transform import TokenTransform
+
+Transforms = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--transform",
+        metavar="MODULE:NAME",
+        help="A token transform of your own that the state names: an object in a Python module of this "
+        "folder; repeatable.",
+    ),
+]
 
 
 def load_transforms(names: Sequence[str]) -> "list[TokenTransform]":

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from etl.cli import options, output
+from etl.cli.own_transforms import Transforms, load_transforms
 
 if TYPE_CHECKING:
     from etl.loader.replay import Passage, Replay
@@ -55,7 +56,7 @@ def replay(  # noqa: PLR0913 - one parameter per option
             help="The tokenizer.json that encoded the text; needed to print it.",
         ),
     ] = None,
-    transforms: options.Transforms = None,
+    transforms: Transforms = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Print the documents and the text of a training batch.
@@ -65,7 +66,6 @@ def replay(  # noqa: PLR0913 - one parameter per option
     matter. The line "order" says which batch size, ranks and beginning of the pass the answer rests on,
     and whether the state records them.
     """
-    from etl.cli.own_transforms import load_transforms
     from etl.loader import Shard, TokenDataset, TokenMixture
     from etl.loader.replay import open_saved, read_state
     from etl.loader.replay import replay as replay_batch

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from etl.cli import options, output
+from etl.cli.own_transforms import Transforms, load_transforms
 from etl.plural import many
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def trace(  # noqa: PLR0913 - one parameter per option
             "the documents.",
         ),
     ] = None,
-    transforms: options.Transforms = None,
+    transforms: Transforms = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Trace a document to its tokens, or to its batches.
@@ -91,7 +92,6 @@ def _print_exposures(
     *,
     as_json: bool,
 ) -> None:
-    from etl.cli.own_transforms import load_transforms
     from etl.loader import Shard
     from etl.loader.exposures import find_exposures
     from etl.loader.replay import open_saved, read_state

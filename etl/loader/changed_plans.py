@@ -12,18 +12,18 @@ them is read, or looked up. A training that has finished their epochs does witho
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from etl.loader.batches.document_boundaries import Format
 from etl.loader.find_documents import Locator
 from etl.loader.one_pass import Reader
-from etl.loader.order.epochs import ChangedEpochs, EpochRange, EqualEpochs, SourceEpochs
+from etl.loader.order.epochs import ChangedEpochs, EpochRange, Epochs, EqualEpochs, SourceEpochs
 from etl.loader.state import OtherOrderError, State
 from etl.loader.table_windows import TableWindows
 
 _SETTINGS = ("version", "seq_len", "lanes", "block_tokens", "run_tokens", "view", "rows")
-"""What a plan may have of its own in a state."""
+"""The settings of a state that plans may differ in."""
 _COUNTS = ("num_samples", "used_lanes", "order", "end")
 
 
@@ -112,17 +112,15 @@ class ChangedWindows:
 
 
 def change_windows(
-    newest: TableWindows,
-    records: Sequence[State],
-    open_plan: Callable[[State], Callable[[], TableWindows]],
+    newest: TableWindows, state: Mapping[str, Any], open_plan: Callable[[State], TableWindows]
 ) -> ChangedWindows:
-    """Return the windows of the plans in the records of a state, and of the newest one.
+    """Return the windows of the plans of a state, and of the newest one.
 
-    ``open_plan`` returns what opens the windows with the settings of a record.
+    ``open_plan`` opens the windows with some settings.
     """
     earlier: list[EarlierPlan] = []
     epoch = sample = 0
-    for record in records:
+    for record in state["earlier"]:
         epochs = EpochRange(
             record["num_samples"],
             record["used_lanes"],
@@ -131,14 +129,21 @@ def change_windows(
             first_epoch=epoch,
             first_sample=sample,
         )
-        earlier.append(EarlierPlan(epochs, record["end"], record["version"], open_plan(record)))
+        earlier.append(
+            EarlierPlan(
+                epochs,
+                record["end"],
+                record["version"],
+                partial(open_plan, settings_of_plan(state, record)),
+            )
+        )
         epoch, sample = record["end"], epochs.of(record["end"]).first_sample
     assert isinstance(newest.epochs, EqualEpochs)
     epochs_from_there = replace(newest.epochs, first_epoch=epoch, first_sample=sample)
     return ChangedWindows(earlier, replace(newest, epochs=epochs_from_there))
 
 
-def settings_of_plan(state: State, record: Mapping[str, Any]) -> State:
+def settings_of_plan(state: Mapping[str, Any], record: Mapping[str, Any]) -> State:
     """Return the settings of an earlier plan of a state.
 
     >>> settings_of_plan({"seed": 3, "version": 7, "earlier": []}, {"version": 5, "end": 2})
@@ -148,10 +153,9 @@ def settings_of_plan(state: State, record: Mapping[str, Any]) -> State:
     return common | {name: value for name, value in record.items() if name not in _COUNTS}
 
 
-def changed_settings(
-    settings: State, epochs: EqualEpochs | ChangedEpochs, changes: State, *, first_epoch: int
-) -> State:
+def changed_settings(settings: State, epochs: Epochs, changes: State, *, first_epoch: int) -> State:
     """Return the settings of a dataset with changes from an epoch on, of which nothing may be read yet."""
+    assert isinstance(epochs, EqualEpochs | ChangedEpochs)
     earlier: list[State] = list(settings.get("earlier", []))
     ranges = epochs.ranges if isinstance(epochs, ChangedEpochs) else (epochs,)
     own = {name: settings[name] for name in _SETTINGS if name in settings}

@@ -14,17 +14,14 @@ from etl.loader.changed_plans import (
     ChangedWindows,
     change_windows,
     changed_settings,
-    settings_of_plan,
 )
 from etl.loader.check_table import Expect, check_same_tokenizer
 from etl.loader.fetch.range_requests import Remote
 from etl.loader.fetch.read_index import read_index, read_tokenizers
 from etl.loader.fetch.token_transform import TokenTransform, transform_to_json
-from etl.loader.fill_in_the_middle import transform_from_json
 from etl.loader.measure_evenness import measure_evenness
 from etl.loader.one_pass import Reader
 from etl.loader.order.epoch import EpochPlan
-from etl.loader.order.epochs import ChangedEpochs, EqualEpochs
 from etl.loader.order.evenness import Evenness
 from etl.loader.order.schedule import Schedule
 from etl.loader.order.shuffle_settings import Shuffle
@@ -32,6 +29,7 @@ from etl.loader.order.unit_plan import UnitPlan
 from etl.loader.plan_change import NO_CHANGE, PlanChange
 from etl.loader.plan_epochs import plan_epochs
 from etl.loader.ranks import Shard
+from etl.loader.saved_settings import saved_options
 from etl.loader.sharded_dataset import ShardedDataset
 from etl.loader.skipped_steps import check_gaps_before, gaps_of
 from etl.loader.state import State, find_state
@@ -119,7 +117,7 @@ class TokenDataset(ShardedDataset):
         self.format = format
         self.view = view
         self.columns = () if view is None else tuple(dict.fromkeys(view.columns))
-        left_out = () if view is None else tuple(view.leave_out)
+        left_out = [] if view is None else [*view.leave_out]
         index = read_index(lake, version=version, remote=remote, leave_out=left_out)
         if expect is not None:
             records = read_tokenizers(index)
@@ -136,9 +134,8 @@ class TokenDataset(ShardedDataset):
         epochs, settings = plan_epochs(
             index, seq_len=seq_len, seed=seed, shuffle=shuffle, batch_format=format
         )
-        self.windows: TableWindows | ChangedWindows = TableWindows(
-            index=index, view=opened, epochs=epochs, format=format
-        )
+        windows = TableWindows(index=index, view=opened, epochs=epochs, format=format)
+        self.windows: TableWindows | ChangedWindows = windows
         """The windows in the order of their epochs."""
         identity: dict[str, Any] = {
             "version": index.version,
@@ -170,9 +167,8 @@ class TokenDataset(ShardedDataset):
     ) -> Self:
         """Open the dataset of a saved state and resume there, with some changes from the next epoch on.
 
-        ``options`` are as for a new dataset. Raises LoaderError if the state does not belong to the token
-        table of this lake, if a version that is still to be read is no longer there, or if a change is not
-        possible.
+        ``options`` are as for a new dataset. Raises LoaderError if the state is of another table, if a
+        version that is still to be read is no longer there, or if a change is not possible.
         """
         own_state = find_state(state)
         if "seq_len" not in own_state:
@@ -182,8 +178,7 @@ class TokenDataset(ShardedDataset):
             )
         dataset = cls.from_saved_settings(lake, own_state, **options)
         dataset.load_state_dict(own_state)
-        changes = change.of_table(own_state, where=dataset.where)
-        if changes:
+        if changes := change.of_table(own_state, where=dataset.where):
             saved = dataset.state_dict()
             first_epoch = saved["epoch"] + int(saved["consumed"] > 0)
             check_gaps_before(gaps_of(saved), first_epoch, where=dataset.where)
@@ -194,66 +189,38 @@ class TokenDataset(ShardedDataset):
 
     def changed(self, lake: str, changes: State, *, first_epoch: int, **options: Any) -> Self:
         """Return the same dataset with other settings from an epoch on, at its first sample."""
-        epochs = self.epochs
-        assert isinstance(epochs, EqualEpochs | ChangedEpochs)
-        settings = changed_settings(self.identity, epochs, changes, first_epoch=first_epoch)
+        settings = changed_settings(self.identity, self.epochs, changes, first_epoch=first_epoch)
         options.pop("view", None)  # the settings have it, with the documents that are left out
         changed = self.from_saved_settings(lake, settings, **options)
-        names = (f"version {self.newest.index.version}", f"version {changed.newest.index.version}")
-        tokenizers = [each.tokenizers() for each in (self, changed)]
-        check_same_tokenizer(dict(zip(names, tokenizers, strict=True)), where=self.where)
+        tokenizers = {
+            f"version {each.newest.index.version}": each.tokenizers() for each in (self, changed)
+        }
+        check_same_tokenizer(tokenizers, where=self.where)
         return changed
 
     @classmethod
     def from_saved_settings(cls, lake: str, state: Mapping[str, Any], **options: Any) -> Self:
         """Open the dataset of a saved state at its first sample; ``options`` as for a new dataset."""
-        dataset = cls._from_newest_settings(lake, state, **options)
-        if not state.get("earlier"):
-            return dataset
-        options = {n: each for n, each in options.items() if n not in ("shard", "repeat", "view")}
-
-        def opener(record: State) -> Callable[[], TableWindows]:
-            settings = settings_of_plan(dict(state), record)
-            return partial(cls._open_windows, lake, settings, **options)
-
-        dataset.follow(state["earlier"], opener)
+        dataset = cls(lake, **saved_options(state, options))
+        if state.get("earlier"):
+            dataset._follow(state, partial(cls._open_windows, lake, options))
         return dataset
 
-    def follow(
-        self, earlier: Sequence[State], open_plan: Callable[[State], Callable[[], TableWindows]]
-    ) -> None:
-        """Let the newest plan follow earlier ones, with what opens their windows by the record of a state."""
-        self.windows = change_windows(self.newest, earlier, open_plan)
-        self.epochs, self.identity = self.windows.epochs, {**self.identity, "earlier": earlier}
+    def _follow(self, state: Mapping[str, Any], open_plan: Callable[[State], TableWindows]) -> None:
+        """Let the windows follow the earlier plans of a state, which are opened by their settings."""
+        self.windows = change_windows(self.newest, state, open_plan)
+        self.epochs, self.identity = (
+            self.windows.epochs,
+            {**self.identity, "earlier": state["earlier"]},
+        )
         self._position.replan(self.identity, self.epochs)
 
     @classmethod
-    def _open_windows(cls, lake: str, settings: State, **options: Any) -> TableWindows:
-        windows = cls._from_newest_settings(lake, settings, **options).windows
-        assert isinstance(windows, TableWindows)
-        return windows
-
-    @classmethod
-    def _from_newest_settings(cls, lake: str, state: Mapping[str, Any], **options: Any) -> Self:
-        shuffle = None
-        if state["lanes"] != 0:
-            names = ("lanes", "block_tokens", "run_tokens")
-            shuffle = Shuffle(**{name: state[name] for name in names})
-        view = View.from_json(state["view"]) if state.get("view") else None
-        transform = transform_from_json(state.get("transform"), options.get("transform"))
-        options = {"format": Format(**state["tensors"]), "view": view, **options}
-        options["transform"] = transform
-        seq_len = state["seq_len"]
-        if isinstance(seq_len, list):
-            seq_len = Schedule([(start, value) for start, value in seq_len])
-        return cls(
-            lake,
-            seq_len=seq_len,
-            version=state["version"],
-            seed=state["seed"],
-            shuffle=shuffle or False,
-            **options,
-        )
+    def _open_windows(cls, lake: str, options: Mapping[str, Any], settings: State) -> TableWindows:
+        kept = {
+            name: each for name, each in options.items() if name not in ("shard", "repeat", "view")
+        }
+        return cls(lake, **saved_options(settings, kept)).newest
 
     @property
     def newest(self) -> TableWindows:
@@ -286,11 +253,7 @@ class TokenDataset(ShardedDataset):
 
     def tables(self) -> list[tuple[str, int]]:
         """Return the URL of the table, with each version that is read from the present epoch on."""
-        return self.tables_from(self.epoch)
-
-    def tables_from(self, epoch: int) -> list[tuple[str, int]]:
-        """Return the URL of the table, with each version that is read from an epoch on."""
-        return [(self.where, version) for version in self.windows.versions(epoch)]
+        return [(self.where, version) for version in self.windows.versions(self.epoch)]
 
     def cached_folders(self) -> Sequence[Path]:
         """Return the local folders that the view reads."""

@@ -154,8 +154,8 @@ class TokenMixture(ShardedDataset):
             return changed.opened()
         except OtherOrderError as error:
             raise LoaderError(
-                "the length of the windows changes in an epoch of a source that has begun, and where to end "
-                "an epoch of a source is already planned",
+                "the length of the windows is going to change, and where to end an epoch of a source is "
+                "already planned",
                 where=mixture.where,
                 hint="change the weights in earlier epochs of the sources, or after the length has changed",
             ) from error
@@ -175,8 +175,8 @@ class TokenMixture(ShardedDataset):
         )
 
     def next_epoch_of(self, name: str) -> int:
-        """Return the first epoch of a source of which no sample is taken yet."""
-        if name not in self.names:  # it has no weight yet
+        """Return the first epoch of a source, which may have no weight yet, that has not begun."""
+        if name not in self.names:
             return 0
         source = self.names.index(name)
         end = self.stages.numbers_end(self.samples_taken)[source : source + 1]
@@ -185,11 +185,8 @@ class TokenMixture(ShardedDataset):
 
     def _epochs_of_sources(self) -> list[int]:
         """Return the first epoch of each source of which samples may still come."""
-        begins = self.stages.numbers_begin(self.samples_taken)
-        finds = (
-            windows.epochs.find(begins[number : number + 1])
-            for number, windows in enumerate(self.sources)
-        )
+        begins = np.split(self.stages.numbers_begin(self.samples_taken), len(self.sources))
+        finds = (each.epochs.find(begin) for each, begin in zip(self.sources, begins, strict=True))
         return [int(epochs[0]) for epochs, _ in finds]
 
     def opened(self) -> Self:
@@ -243,8 +240,8 @@ class TokenMixture(ShardedDataset):
 
     def tables(self) -> list[tuple[str, int]]:
         """Return the URL of each table, with each version that is still read."""
-        epochs = zip(self.datasets, self._epochs_of_sources(), strict=True)
-        return [table for dataset, epoch in epochs for table in dataset.tables_from(epoch)]
+        read = zip(self.datasets, self._epochs_of_sources(), strict=True)
+        return [(each.where, n) for each, epoch in read for n in each.windows.versions(epoch)]
 
     def cached_folders(self) -> Sequence[Path]:
         """Return the local folders that the views of the datasets read."""

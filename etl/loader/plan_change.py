@@ -22,8 +22,8 @@ class PlanChange:
     - ``version``: another version of the table, as a number or the name of a release; in a mixture, versions
       by source.
     - ``seq_len``: another length of the windows of a single table.
-    - ``leave_out``: the addresses (source, row) of documents that are not read any more; in a mixture,
-      addresses by source. They are added to the documents that are already left out.
+    - ``leave_out``: the addresses (source, row) of documents that are not read any more, besides documents
+      that already were left out; in a mixture, addresses by source.
 
     Weights change at once. All others change with the next epoch of each source, of which nothing is read
     yet: an epoch that has begun is read to its end as it was planned.
@@ -38,7 +38,7 @@ class PlanChange:
     leave_out: Iterable[Address] | Mapping[str, Iterable[Address]] = ()
 
     def of_table(self, settings: Mapping[str, Any], *, where: str) -> dict[str, Any]:
-        """Return the settings of a single table that change, compared with those of a state.
+        """Return the settings of a single table that change, for the settings of a state.
 
         Raises LoaderError for a change that is of a mixture, or not possible.
         """

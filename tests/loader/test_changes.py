@@ -265,7 +265,9 @@ def test_weights_change_before_a_length_cuts_the_epochs_of_the_sources(lakes, ow
     # In 301 samples, none does: how many windows its epoch has depends on the weights.
     mixture = open_scheduled(301)
     for consumed in (100, 299):
-        with pytest.raises(LoaderError, match="where to end an epoch of a source is already planned"):
+        with pytest.raises(
+            LoaderError, match="where to end an epoch of a source is already planned"
+        ):
             change(mixture, consumed, {"web": 2, "code": 1})
     with pytest.raises(LoaderError, match="the length of the windows changes at sample 301"):
         mixture.set_weights({"web": 2, "code": 1}, at=300)
