@@ -123,8 +123,8 @@ def fetched(lake: str, world_size: int) -> float:
     for rank in range(world_size):
         shard = Shard(rank=rank, world_size=world_size)
         dataset = TokenDataset(lake, seq_len=SEQ_LEN, shuffle=shuffle, shard=shard)
-        index = replace(dataset.windows.index, remote=Remote())  # as if it were remote
-        dataset.windows = replace(dataset.windows, index=index)
+        index = replace(dataset.newest.index, remote=Remote())  # as if it were remote
+        dataset.windows = replace(dataset.newest, index=index)
         for _ in dataset.batches(BATCH):
             pass
     Ranges.read = read_range  # type: ignore[method-assign]

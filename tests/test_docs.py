@@ -26,6 +26,7 @@ TRAINERS = GUIDES / "trainers.md"  # tests/loader/test_trainer_recipes.py runs i
 GENERATED = set((ROOT / "docs" / "reference").rglob("*.md"))  # its examples are doctests
 PAGES = sorted(set((ROOT / "docs").rglob("*.md")) - {EXTEND, TRAINERS} - GENERATED)
 SLOW = {
+    "change-a-training",
     "dask-cluster",
     "index",
     "look",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from etl.cli import options, output
+from etl.cli.own_transforms import Transforms, load_transforms
 
 if TYPE_CHECKING:
     from etl.loader.replay import Passage, Replay
@@ -55,6 +56,7 @@ def replay(  # noqa: PLR0913 - one parameter per option
             help="The tokenizer.json that encoded the text; needed to print it.",
         ),
     ] = None,
+    transforms: Transforms = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Print the documents and the text of a training batch.
@@ -70,10 +72,13 @@ def replay(  # noqa: PLR0913 - one parameter per option
 
     if (state is None) == (seq_len is None):
         raise typer.BadParameter("give either --state FILE or --seq-len N")
+    if transforms and state is None:
+        raise typer.BadParameter("--transform needs --state FILE")
     shard = Shard(rank=rank, world_size=world_size)
     dataset: TokenDataset | TokenMixture
     if state is not None:
-        dataset = open_saved(lakes, read_state(state), shard=shard)
+        own = load_transforms(transforms or ())
+        dataset = open_saved(lakes, read_state(state), shard=shard, transforms=own)
     elif len(lakes) > 1:
         raise typer.BadParameter("a mixture needs --state FILE")
     else:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from etl.cli import options, output
+from etl.cli.own_transforms import Transforms, load_transforms
 from etl.plural import many
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ app = typer.Typer()
         "etl trace lake --id doc-17 --id doc-18 --state checkpoint.pt",
     )
 )
-def trace(
+def trace(  # noqa: PLR0913 - one parameter per option
     lakes: options.LakesArgument,
     *,
     ids: Annotated[
@@ -52,6 +53,7 @@ def trace(
             "the documents.",
         ),
     ] = None,
+    transforms: Transforms = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Trace a document to its tokens, or to its batches.
@@ -69,8 +71,10 @@ def trace(
     if state is not None:
         if not ids:
             raise typer.BadParameter("with --state, give --id ID")
-        _print_exposures(lakes, ids, state, as_json=as_json)
+        _print_exposures(lakes, ids, state, transforms or (), as_json=as_json)
         return
+    if transforms:
+        raise typer.BadParameter("--transform needs --state FILE")
     if len(lakes) > 1:
         raise typer.BadParameter("several lakes need --state FILE")
     named: Sequence[str | None] = ids or (None,)
@@ -81,13 +85,19 @@ def trace(
 
 
 def _print_exposures(
-    lakes: Sequence[str], ids: Sequence[str], state: str, *, as_json: bool
+    lakes: Sequence[str],
+    ids: Sequence[str],
+    state: str,
+    transforms: Sequence[str],
+    *,
+    as_json: bool,
 ) -> None:
     from etl.loader import Shard
     from etl.loader.exposures import find_exposures
     from etl.loader.replay import open_saved, read_state
 
-    dataset = open_saved(lakes, read_state(state), shard=Shard(rank=0, world_size=1))
+    one, own = Shard(rank=0, world_size=1), load_transforms(transforms)
+    dataset = open_saved(lakes, read_state(state), shard=one, transforms=own)
     seen = find_exposures(dataset, list(dict.fromkeys(ids)))
     output.print_result(seen, exposure_lines, as_json=as_json)
 

@@ -15,9 +15,10 @@ among ranks (``place.py``, ``ranks.py``, and ``prepared_loaders.py`` for acceler
 epochs (``position.py``). A position begins passes, which are divided into steps (``one_pass.py``,
 ``steps.py``) and agreed with DataLoader workers (``pass_starts.py``), and is saved as a state (``state.py``).
 ``batch_loop.py`` is what a loop iterates, and ``skipped_steps.py`` what it leaves out.
-``plan_change.py`` says what a training does differently from a state on. ``evaluation.py`` reads each window
-once, on any number of ranks. ``open_once.py`` opens a dataset on rank 0 for all, and ``version_lease.py``
-keeps vacuums from its files.
+``plan_change.py`` says what a training does differently from a state on, and ``changed_plans.py`` reads each
+epoch by the plan that it began with; ``saved_settings.py`` opens a dataset as a state names it.
+``evaluation.py`` reads each window once, on any number of ranks. ``open_once.py`` opens a dataset on rank 0
+for all, and ``version_lease.py`` keeps vacuums from its files.
 ``check_table.py`` compares a table with the model, ``find_documents.py`` returns the documents behind a
 sample, and ``document_samples.py`` the samples of a document. ``read_parts.py`` records what a training has
 read: with it, ``replay.py`` returns a batch with its documents and their text, and ``exposures.py`` the

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 
 from etl.errors import LoaderError
 from etl.loader.batches.document_boundaries import Format
+from etl.loader.check_table import check_same_tokenizer
 from etl.loader.dataset import TokenDataset
 from etl.loader.order.mixture_order import BLOCK
 from etl.loader.order.schedule import Schedule
 from etl.loader.plan_change import Weights
 from etl.loader.ranks import Shard
-from etl.schemas import TokenizerRecord
 
 _ROUNDING = 1 - 1e-9  # a weight of exactly 1/4,096 may be rounded
 
@@ -42,7 +42,9 @@ def check_compatible(datasets: Mapping[str, TokenDataset]) -> None:
 
     def settings(dataset: TokenDataset) -> tuple[object, Shard, Format, Sequence[str], bool]:
         columns, shard = list(dataset.columns), dataset.place.shard
-        return dataset.identity["seq_len"], shard, dataset.format, columns, dataset.repeat
+        lengths = [*dataset.epochs.seq_lens]
+        seq_len = lengths if lengths[1:] else lengths[0][1]
+        return seq_len, shard, dataset.format, columns, dataset.repeat
 
     first_name, first = next(iter(datasets.items()))
     for name, dataset in datasets.items():
@@ -52,19 +54,5 @@ def check_compatible(datasets: Mapping[str, TokenDataset]) -> None:
                 f"{name} has {settings(dataset)}, {first_name} has {settings(first)}",
                 hint="open all datasets with the same values",
             )
-    _check_tokenizers(datasets)
-
-
-def _check_tokenizers(datasets: Mapping[str, TokenDataset]) -> None:
-    """Raise LoaderError if the lineages of two tables name different tokenizers."""
-    first: tuple[str, TokenizerRecord] | None = None
-    for name, dataset in datasets.items():
-        for record in dataset.tokenizers():
-            first = first or (name, record)
-            if record.sha256 != first[1].sha256:
-                raise LoaderError(
-                    f"the tables have different tokenizers: {first[0]} has {first[1].name} (sha256 "
-                    f"{first[1].sha256}), {name} has {record.name} (sha256 {record.sha256})",
-                    where=dataset.where,
-                    hint="mix only tables whose token ids mean the same: tokenize one of them again",
-                )
+    tokenizers = {name: dataset.tokenizers() for name, dataset in datasets.items()}
+    check_same_tokenizer(tokenizers, where=", ".join(each.where for each in datasets.values()))

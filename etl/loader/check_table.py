@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple
@@ -20,6 +20,21 @@ from etl.schemas import TokenizerRecord
 _SHARE_BY_CHANCE = 0.5  # chosen here: with the setting the share is 1, without it nearly 0
 _SAMPLED_ROW_GROUPS = 8
 _PIECES = 2  # of each row group: its first pages, about 130,000 tokens
+
+
+def check_same_tokenizer(tables: Mapping[str, Sequence[TokenizerRecord]], *, where: str) -> None:
+    """Raise LoaderError if the lineages of tables, by their names, have different tokenizers."""
+    first: tuple[str, TokenizerRecord] | None = None
+    for name, records in tables.items():
+        for record in records:
+            first = first or (name, record)
+            if record.sha256 != first[1].sha256:
+                raise LoaderError(
+                    f"the tables have different tokenizers: {first[0]} has {first[1].name} (sha256 "
+                    f"{first[1].sha256}), {name} has {record.name} (sha256 {record.sha256})",
+                    where=where,
+                    hint="mix only tables whose token ids mean the same: tokenize one of them again",
+                )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,19 +1,24 @@
 """`TokenDataset`: one version of a token table as a sharded and resumable torch dataset."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 from etl.errors import LoaderError
 from etl.loader import find_documents
 from etl.loader.batches.document_boundaries import Format
-from etl.loader.check_table import Expect
+from etl.loader.changed_plans import (
+    ChangedWindows,
+    change_windows,
+    changed_settings,
+)
+from etl.loader.check_table import Expect, check_same_tokenizer
 from etl.loader.fetch.range_requests import Remote
 from etl.loader.fetch.read_index import read_index, read_tokenizers
 from etl.loader.fetch.token_transform import TokenTransform, transform_to_json
-from etl.loader.fill_in_the_middle import transform_from_json
 from etl.loader.measure_evenness import measure_evenness
 from etl.loader.one_pass import Reader
 from etl.loader.order.epoch import EpochPlan
@@ -21,10 +26,13 @@ from etl.loader.order.evenness import Evenness
 from etl.loader.order.schedule import Schedule
 from etl.loader.order.shuffle_settings import Shuffle
 from etl.loader.order.unit_plan import UnitPlan
+from etl.loader.plan_change import NO_CHANGE, PlanChange
 from etl.loader.plan_epochs import plan_epochs
 from etl.loader.ranks import Shard
+from etl.loader.saved_settings import saved_options
 from etl.loader.sharded_dataset import ShardedDataset
-from etl.loader.state import find_state
+from etl.loader.skipped_steps import check_gaps_before, gaps_of
+from etl.loader.state import State, find_state
 from etl.loader.table_windows import TableWindows
 from etl.loader.views.open_view import OpenView
 from etl.loader.views.view import View
@@ -109,7 +117,8 @@ class TokenDataset(ShardedDataset):
         self.format = format
         self.view = view
         self.columns = () if view is None else tuple(dict.fromkeys(view.columns))
-        index = read_index(lake, version=version, remote=remote)
+        left_out = [] if view is None else [*view.leave_out]
+        index = read_index(lake, version=version, remote=remote, leave_out=left_out)
         if expect is not None:
             records = read_tokenizers(index)
             expect.check(records, where=index.url)
@@ -125,7 +134,8 @@ class TokenDataset(ShardedDataset):
         epochs, settings = plan_epochs(
             index, seq_len=seq_len, seed=seed, shuffle=shuffle, batch_format=format
         )
-        self.windows = TableWindows(index=index, view=opened, epochs=epochs, format=format)
+        windows = TableWindows(index=index, view=opened, epochs=epochs, format=format)
+        self.windows: TableWindows | ChangedWindows = windows
         """The windows in the order of their epochs."""
         identity: dict[str, Any] = {
             "version": index.version,
@@ -147,10 +157,18 @@ class TokenDataset(ShardedDataset):
         )
 
     @classmethod
-    def from_state(cls, lake: str, state: Mapping[str, Any], **options: Any) -> Self:
-        """Open the dataset of a saved state and resume there; ``options`` as for a new dataset.
+    def from_state(
+        cls,
+        lake: str,
+        state: Mapping[str, Any],
+        *,
+        change: PlanChange = NO_CHANGE,
+        **options: Any,
+    ) -> Self:
+        """Open the dataset of a saved state and resume there, with some changes from the next epoch on.
 
-        Raises LoaderError if the state does not belong to the token table of this lake.
+        ``options`` are as for a new dataset. Raises LoaderError if the state is of another table, if a
+        version that is still to be read is no longer there, or if a change is not possible.
         """
         own_state = find_state(state)
         if "seq_len" not in own_state:
@@ -160,44 +178,68 @@ class TokenDataset(ShardedDataset):
             )
         dataset = cls.from_saved_settings(lake, own_state, **options)
         dataset.load_state_dict(own_state)
+        if changes := change.of_table(own_state, where=dataset.where):
+            saved = dataset.state_dict()
+            first_epoch = saved["epoch"] + int(saved["consumed"] > 0)
+            check_gaps_before(gaps_of(saved), first_epoch, where=dataset.where)
+            dataset = dataset.changed(lake, changes, first_epoch=first_epoch, **options)
+            dataset.load_state_dict(saved)
+        dataset.windows.open_from(dataset.epoch)
         return dataset
+
+    def changed(self, lake: str, changes: State, *, first_epoch: int, **options: Any) -> Self:
+        """Return the same dataset with other settings from an epoch on, at its first sample."""
+        settings = changed_settings(self.identity, self.epochs, changes, first_epoch=first_epoch)
+        options.pop("view", None)  # the settings have it, with the documents that are left out
+        changed = self.from_saved_settings(lake, settings, **options)
+        tokenizers = {
+            f"version {each.newest.index.version}": each.tokenizers() for each in (self, changed)
+        }
+        check_same_tokenizer(tokenizers, where=self.where)
+        return changed
 
     @classmethod
     def from_saved_settings(cls, lake: str, state: Mapping[str, Any], **options: Any) -> Self:
         """Open the dataset of a saved state at its first sample; ``options`` as for a new dataset."""
-        shuffle = None
-        if state["lanes"] != 0:
-            names = ("lanes", "block_tokens", "run_tokens")
-            shuffle = Shuffle(**{name: state[name] for name in names})
-        view = View.from_json(state["view"]) if state.get("view") else None
-        transform = transform_from_json(state.get("transform"), options.get("transform"))
-        options = {"format": Format(**state["tensors"]), "view": view, **options}
-        options["transform"] = transform
-        seq_len = state["seq_len"]
-        if isinstance(seq_len, list):
-            seq_len = Schedule([(start, value) for start, value in seq_len])
-        return cls(
-            lake,
-            seq_len=seq_len,
-            version=state["version"],
-            seed=state["seed"],
-            shuffle=shuffle or False,
-            **options,
+        dataset = cls(lake, **saved_options(state, options))
+        if state.get("earlier"):
+            dataset._follow(state, partial(cls._open_windows, lake, options))
+        return dataset
+
+    def _follow(self, state: Mapping[str, Any], open_plan: Callable[[State], TableWindows]) -> None:
+        """Let the windows follow the earlier plans of a state, which are opened by their settings."""
+        self.windows = change_windows(self.newest, state, open_plan)
+        self.epochs, self.identity = (
+            self.windows.epochs,
+            {**self.identity, "earlier": state["earlier"]},
         )
+        self._position.replan(self.identity, self.epochs)
+
+    @classmethod
+    def _open_windows(cls, lake: str, options: Mapping[str, Any], settings: State) -> TableWindows:
+        kept = {
+            name: each for name, each in options.items() if name not in ("shard", "repeat", "view")
+        }
+        return cls(lake, **saved_options(settings, kept)).newest
+
+    @property
+    def newest(self) -> TableWindows:
+        """The windows of the newest plan."""
+        return self.windows if isinstance(self.windows, TableWindows) else self.windows.newest
 
     @property
     def _plan(self) -> EpochPlan:
-        return self.windows.epochs.plan(self.epoch)
+        return self.windows.of(self.epoch).epochs.plan(self.epoch)
 
     @property
     def version(self) -> int:
-        """The pinned version of the table; later commits do not change it."""
-        return self.windows.index.version
+        """The pinned version of the table in the present epoch; later commits do not change it."""
+        return self.windows.of(self.epoch).index.version
 
     @property
     def num_tokens(self) -> int:
         """The number of tokens in the table, or of an epoch of the view."""
-        return self.windows.index.num_tokens
+        return self.windows.of(self.epoch).index.num_tokens
 
     @property
     def dropped_tokens(self) -> int:
@@ -210,12 +252,12 @@ class TokenDataset(ShardedDataset):
         return self._plan.padding if isinstance(self._plan, UnitPlan) else 0.0
 
     def tables(self) -> list[tuple[str, int]]:
-        """Return the URL and the version of the table."""
-        return [(self.windows.index.url, self.windows.index.version)]
+        """Return the URL of the table, with each version that is read from the present epoch on."""
+        return [(self.where, version) for version in self.windows.versions(self.epoch)]
 
     def cached_folders(self) -> Sequence[Path]:
         """Return the local folders that the view reads."""
-        return self.windows.view.folders
+        return self.newest.view.folders
 
     def tokenizer(self) -> TokenizerRecord | None:
         """Return the tokenizer recorded in the table's lineage, if any; reads the history."""
@@ -223,7 +265,7 @@ class TokenDataset(ShardedDataset):
 
     def tokenizers(self) -> list[TokenizerRecord]:
         """Return the distinct tokenizers in the table's lineage, newest first; reads the history."""
-        return read_tokenizers(self.windows.index)
+        return read_tokenizers(self.newest.index)
 
     def reader(
         self, epoch: int, batch_format: Format | None = None, *, world_size: int = 1
@@ -255,9 +297,10 @@ class TokenDataset(ShardedDataset):
         A batch has ``batch_size`` samples over all ranks; ``max_batches`` batches are measured.
         """
         epoch = self.epoch if epoch is None else epoch
+        windows = self.windows.of(epoch)
         return measure_evenness(
-            self.windows.index,
-            self.windows.epochs.plan(epoch),
+            windows.index,
+            windows.epochs.plan(epoch),
             epoch=epoch,
             batch_size=batch_size,
             max_batches=max_batches,

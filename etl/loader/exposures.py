@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from etl.errors import LoaderError
+from etl.loader.changed_plans import ChangedWindows
 from etl.loader.dataset import TokenDataset
 from etl.loader.document_samples import SampleFinder, StoredDocument, find_documents
 from etl.loader.find_documents import DocumentSpan
@@ -84,12 +85,12 @@ def find_exposures(dataset: TokenDataset | TokenMixture, ids: Sequence[str]) -> 
     """
     read = [*_read_epochs(dataset)]
     seen: list[SeenDocument] = []
-    for source, (name, windows) in enumerate(_tables(dataset)):
+    for source, name, windows, epochs in _tables(dataset, read):
         stored: dict[str, list[StoredDocument]] = defaultdict(list)
         for document in find_documents(windows.index, ids):
             stored[document.id].append(document)
         found: dict[str, list[tuple[int, Exposure]]] = {id_: [] for id_ in stored}
-        for epoch in range(_num_epochs(dataset, source, read) if stored else 0):
+        for epoch in epochs if stored else ():
             finder = SampleFinder(windows, epoch)
             for id_, documents in stored.items():
                 # A sample that has two copies of a document, from a view, is looked at once.
@@ -159,11 +160,20 @@ def _read_epochs(dataset: TokenDataset | TokenMixture) -> Iterator[_ReadEpoch]:
                 steps_before += -(-len(samples) // steps.stride)
 
 
-def _tables(dataset: TokenDataset | TokenMixture) -> list[tuple[str | None, TableWindows]]:
-    """Return the windows of each table, with the name of the source in a mixture."""
+def _tables(
+    dataset: TokenDataset | TokenMixture, read: Sequence[_ReadEpoch]
+) -> Iterator[tuple[int, str | None, TableWindows, range]]:
+    """Yield the number and the name of each source, and the windows and epochs of each of its plans."""
+    named: list[tuple[str | None, TableWindows | ChangedWindows]]
     if isinstance(dataset, TokenMixture):
-        return [*zip(dataset.names, dataset.sources, strict=True)]
-    return [(None, dataset.windows)]
+        named = [*zip(dataset.names, dataset.sources, strict=True)]
+    else:
+        named = [(None, dataset.windows)]
+    for source, (name, changed) in enumerate(named):
+        num_epochs = _num_epochs(dataset, source, read)
+        for first, end, windows in changed.plans():
+            epochs = range(first, num_epochs if end is None else min(end, num_epochs))
+            yield source, name, windows, epochs
 
 
 def _num_epochs(

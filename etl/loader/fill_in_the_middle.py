@@ -10,7 +10,7 @@ import numpy as np
 
 from etl import storage
 from etl.errors import LoaderError
-from etl.loader.fetch.token_transform import TokenTransform
+from etl.loader.fetch.token_transform import TokenTransform, transform_to_json
 from etl.schemas import TokenizerRecord
 
 
@@ -151,18 +151,27 @@ class FillInTheMiddle:
         return changed
 
 
-def transform_from_json(text: str | None, given: TokenTransform | None) -> TokenTransform | None:
-    """Return the transform of a saved state, or the given one.
+def transform_from_json(
+    text: str | None, given: TokenTransform | Sequence[TokenTransform] | None
+) -> TokenTransform | None:
+    """Return the transform of a saved state, or the given one; of several, the one with its settings.
 
     Raises LoaderError for a transform of your own that is not given.
     """
-    if given is not None or text is None:
+    if given is not None and not isinstance(given, Sequence):
         return given
+    if text is None:
+        return None
     settings = json.loads(text)
     name = settings.pop("name")
-    if name != FillInTheMiddle.__name__:
+    if name == FillInTheMiddle.__name__:
+        return FillInTheMiddle(**settings)
+    named = [
+        each for each in given or () if json.loads(transform_to_json(each)) == json.loads(text)
+    ]
+    if not named:
         raise LoaderError(
-            f"the state has the transform {name} of your own",
-            hint="pass it: from_state(..., transform=...)",
+            f"the state has the transform {name} of your own, with the settings {settings}",
+            hint="pass it: from_state(..., transform=...), or --transform MODULE:NAME",
         )
-    return FillInTheMiddle(**settings)
+    return named[0]

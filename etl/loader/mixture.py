@@ -79,16 +79,11 @@ class TokenMixture(ShardedDataset):
             by_name,
             seed=seed,
             num_samples=num_samples,
-            labels=[
-                f"{name} {dataset.windows.epochs.table_fingerprint}"
-                for name, dataset in datasets.items()
-            ],
+            sources={name: dataset.windows.epochs for name, dataset in datasets.items()},
         )
         """Which sample of which source each sample is."""
-        self.sources = [
-            dataset.windows.with_seq_lens(self.stages.seq_lens_of(number))
-            for number, dataset in enumerate(self.datasets)
-        ]
+        own_epochs = zip(self.datasets, self.stages.source_epochs, strict=True)
+        self.sources = [dataset.windows.with_epochs(epochs) for dataset, epochs in own_epochs]
         """The windows of the sources, which change their length where the mixture does."""
         super().__init__(
             where=", ".join(self.names),
@@ -117,7 +112,7 @@ class TokenMixture(ShardedDataset):
         ``lakes`` are its sources by name, with the sources that the change adds: each a lake, which is
         opened like the first source of the state, or a dataset. ``options`` such as ``shard`` apply to all
         datasets. Raises LoaderError if the state is not of a mixture, or of one with other sources, if a
-        version that it names is no longer there, or if a change is not possible.
+        version that is still to be read is no longer there, or if a change is not possible.
         """
         own_state = find_state(state)
         if "datasets" not in own_state:
@@ -141,20 +136,28 @@ class TokenMixture(ShardedDataset):
         weights = Schedule[Weights]([(start, shares) for start, shares in own_state["weights"]])
         mixture = cls._open(datasets, weights, own_state)
         mixture.load_state_dict(own_state)
-        if change.weights is None:
-            return mixture
+        changes = change.of_sources(saved)
+        for name, settings in changes.items():
+            datasets[name] = datasets[name].changed(
+                lakes[name], settings, first_epoch=mixture.next_epoch_of(name), **options
+            )
+        if change.weights is None and not changes:
+            return mixture.opened()
         # The fingerprint of the state makes sure that the order so far stays what it was.
         at = mixture.samples_taken
-        changed = cls._open(datasets, change.weights_from(at, weights), own_state)
+        if change.weights is not None:
+            weights = change.weights_from(at, weights)
+        changed = cls._open(datasets, weights, own_state)
         try:
             if at:
                 changed.load_state_dict(mixture.state_dict())
-            return changed
+            return changed.opened()
         except OtherOrderError as error:
             raise LoaderError(
-                "the last samples before the length of the windows changes are already numbered",
+                "the length of the windows is going to change, and where to end an epoch of a source is "
+                "already planned",
                 where=mixture.where,
-                hint="change the weights earlier, or after the length has changed",
+                hint="change the weights in earlier epochs of the sources, or after the length has changed",
             ) from error
 
     @classmethod
@@ -170,6 +173,27 @@ class TokenMixture(ShardedDataset):
             seed=state["seed"],
             num_samples=state["num_samples"],
         )
+
+    def next_epoch_of(self, name: str) -> int:
+        """Return the first epoch of a source, which may have no weight yet, that has not begun."""
+        if name not in self.names:
+            return 0
+        source = self.names.index(name)
+        end = self.stages.numbers_end(self.samples_taken)[source : source + 1]
+        epochs, samples = self.sources[source].epochs.find(end)
+        return int(epochs[0]) + int(samples[0] > 0)
+
+    def _epochs_of_sources(self) -> list[int]:
+        """Return the first epoch of each source of which samples may still come."""
+        begins = np.split(self.stages.numbers_begin(self.samples_taken), len(self.sources))
+        finds = (each.epochs.find(begin) for each, begin in zip(self.sources, begins, strict=True))
+        return [int(epochs[0]) for epochs, _ in finds]
+
+    def opened(self) -> Self:
+        """Open all tables that are still to be read, and return the mixture."""
+        for windows, epoch in zip(self.sources, self._epochs_of_sources(), strict=True):
+            windows.open_from(epoch)
+        return self
 
     def set_weights(self, weights: Weights, *, at: int) -> None:
         """Change the weights from a sample on, while the mixture is read; later changes are dropped.
@@ -199,9 +223,9 @@ class TokenMixture(ShardedDataset):
             self._position.replan(self.identity, self.stages)
 
     def _windows_of(self, seq_len: int) -> WindowsOf:
-        plans = [dataset.windows.epochs.whole_epoch(seq_len) for dataset in self.datasets]
-        sizes = np.array([plan.num_samples for plan in plans], np.int64)
-        return WindowsOf(seq_len, sizes, np.array([plan.lanes for plan in plans]))
+        firsts = [dataset.windows.epochs.whole_epoch(seq_len) for dataset in self.datasets]
+        sizes = np.array([epoch.num_samples for epoch in firsts], np.int64)
+        return WindowsOf(seq_len, sizes, np.array([epoch.lanes for epoch in firsts]))
 
     def _row(self, weights: Weights) -> np.ndarray:
         """Return weights in the order of the sources, (K,) float64."""
@@ -215,8 +239,9 @@ class TokenMixture(ShardedDataset):
         ]
 
     def tables(self) -> list[tuple[str, int]]:
-        """Return the URL and the version of each table."""
-        return [table for dataset in self.datasets for table in dataset.tables()]
+        """Return the URL of each table, with each version that is still read."""
+        read = zip(self.datasets, self._epochs_of_sources(), strict=True)
+        return [(each.where, n) for each, epoch in read for n in each.windows.versions(epoch)]
 
     def cached_folders(self) -> Sequence[Path]:
         """Return the local folders that the views of the datasets read."""

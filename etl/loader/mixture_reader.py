@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from etl.loader.batches.document_boundaries import Batch, Format
+from etl.loader.changed_plans import ChangedWindows
 from etl.loader.find_documents import DocumentSpan, Locator
 from etl.loader.one_pass import Reader
 from etl.loader.order.mixture_stages import MixtureStages
@@ -31,7 +32,7 @@ class MixtureReader:
 
     def __init__(
         self,
-        sources: Sequence[TableWindows],
+        sources: Sequence[TableWindows | ChangedWindows],
         stages: Callable[[], MixtureStages],
         epoch: int,
         batch_format: Format,
@@ -139,6 +140,11 @@ class MixtureLocator:
         self._names = names
         self._reader = reader
         self._locators: dict[tuple[int, int], Locator] = {}  # by source and its epoch
+
+    def find_version(self, sample: int) -> tuple[int, int]:
+        """Return the number of the source of a sample, and the version of its table."""
+        source, epoch, _ = self._reader.find_source_sample(sample)
+        return source, self._reader.sources[source].of(epoch).index.version
 
     def locate(self, sample: int) -> tuple[str, list[DocumentSpan]]:
         """Return the source of a sample, and its documents."""

@@ -31,7 +31,7 @@ def plan_epochs(
             shuffle, seq_len=seq_len, num_tokens=index.num_tokens, is_remote=is_remote
         )
         plan: EpochPlan = plan_units(index, seq_len, seed, settings)
-        return EqualEpochs(plan, Schedule([(0, seq_len)]), index.digest()), settings
+        return EqualEpochs.of_plan(plan, seq_len=seq_len, table_digest=index.digest()), settings
     settings = None
     if not isinstance(shuffle, bool) or shuffle:
         given = Shuffle() if isinstance(shuffle, bool) else shuffle
@@ -41,7 +41,7 @@ def plan_epochs(
             plan = plan_documents(index, seed, settings)
         else:
             plan = EpochPlan(index.group_tokens, seq_len, seed, settings)
-        return EqualEpochs(plan, Schedule([(0, seq_len)]), index.digest()), settings
+        return EqualEpochs.of_plan(plan, seq_len=seq_len, table_digest=index.digest()), settings
     if batch_format.pack is not None or batch_format.is_padded:
         raise LoaderError(
             "a Schedule of seq_len is for windows of consecutive documents only",

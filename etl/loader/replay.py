@@ -6,7 +6,7 @@ Reads the tokens of the batch and four small columns of their row groups.
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from etl.errors import LoaderError
 from etl.html.card import Shown
 from etl.loader.batches.document_boundaries import Format
 from etl.loader.dataset import TokenDataset
+from etl.loader.fetch.token_transform import TokenTransform
 from etl.loader.find_documents import DocumentSpan
 from etl.loader.find_step import find_step
 from etl.loader.mixture import TokenMixture
@@ -79,7 +80,7 @@ def replay(
     found = find_step(dataset, batch_size, step)
     steps = dataset.plan_steps(found.batch_size, drop_last=False)
     samples = steps.samples(found.samples)
-    sources = _sources(dataset)
+    sources = _sources(dataset, samples)
     decoder = None if tokenizer is None else _load_tokenizer(tokenizer, sources)
     # Labels that are shifted by one, and nothing else that the dataset's own format adds.
     plain = Format(pack=dataset.format.pack, pad_id=dataset.format.pad_id)
@@ -101,10 +102,17 @@ def replay(
     )
 
 
-def open_saved(lakes: Sequence[str], state: State, *, shard: Shard) -> TokenDataset | TokenMixture:
+def open_saved(
+    lakes: Sequence[str],
+    state: State,
+    *,
+    shard: Shard,
+    transforms: Sequence[TokenTransform] = (),
+) -> TokenDataset | TokenMixture:
     """Open the dataset of a saved state; ``lakes`` is one URL, or NAME=URL for each source of a mixture.
 
-    Raises LoaderError if the lakes do not match the state.
+    ``transforms`` are the transforms of your own that the state names, in any order. Raises LoaderError if
+    the lakes do not match the state, or if a transform is missing.
     """
     if "datasets" not in state:
         if len(lakes) != 1:
@@ -112,14 +120,14 @@ def open_saved(lakes: Sequence[str], state: State, *, shard: Shard) -> TokenData
                 f"the state is of a single table, but {len(lakes)} lakes are given",
                 hint="give one lake",
             )
-        return TokenDataset.from_state(lakes[0], state, shard=shard)
+        return TokenDataset.from_state(lakes[0], state, shard=shard, transform=transforms)
     named = dict(lake.split("=", 1) for lake in lakes if "=" in lake)
     if len(named) != len(lakes):
         raise LoaderError(
             f"the state is of a mixture of {', '.join(state['datasets'])}",
             hint="give each source as NAME=LAKE",
         )
-    return TokenMixture.from_state(named, state, shard=shard)
+    return TokenMixture.from_state(named, state, shard=shard, transform=transforms)
 
 
 def _locate(
@@ -130,12 +138,18 @@ def _locate(
     return None, dataset.locate(sample)
 
 
-def _sources(dataset: TokenDataset | TokenMixture) -> list[ReplaySource]:
-    if isinstance(dataset, TokenMixture):
-        named = zip(dataset.names, dataset.datasets, strict=True)
-        return [replace(_sources(each)[0], name=name) for name, each in named]
-    where, version, tokenizer = dataset.where, dataset.version, dataset.tokenizer()
-    return [ReplaySource(name=None, table=where, version=version, tokenizer=tokenizer)]
+def _sources(dataset: TokenDataset | TokenMixture, samples: Sequence[int]) -> list[ReplaySource]:
+    """Return the versions of tables that have some samples of the present epoch."""
+    if isinstance(dataset, TokenDataset):
+        return [_source(None, dataset, dataset.version)]
+    locator = dataset.locator(dataset.epoch)
+    found = sorted({locator.find_version(sample) for sample in samples})
+    return [_source(dataset.names[n], dataset.datasets[n], version) for n, version in found]
+
+
+def _source(name: str | None, dataset: TokenDataset, version: int) -> ReplaySource:
+    tokenizer = dataset.tokenizer()
+    return ReplaySource(name=name, table=dataset.where, version=version, tokenizer=tokenizer)
 
 
 def read_state(path: str) -> State:

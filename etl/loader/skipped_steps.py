@@ -118,6 +118,18 @@ def gaps_of(state: Mapping[str, Any]) -> Gaps:
     return tuple(Gap((gap[0], gap[1]), (gap[2], gap[3])) for gap in state.get("skip", []))
 
 
+def check_gaps_before(gaps: Gaps, epoch: int, *, where: str) -> None:
+    """Raise LoaderError if samples that are left out are of an epoch that is planned again, or later."""
+    for gap in gaps:
+        if gap.stop > (epoch, 0):
+            raise LoaderError(
+                f"steps are to be left out up to sample {gap.stop[1]:,} of epoch {gap.stop[0]}, "
+                f"but the change plans the epochs from {epoch} on again",
+                where=where,
+                hint="change the plan first, and then skip steps",
+            )
+
+
 def gaps_to_state(gaps: Gaps, place: Place) -> dict[str, Any]:
     """Return what a state at a place has of gaps."""
     ahead = [[*gap.start, *gap.stop] for gap in gaps_after(place, gaps)]

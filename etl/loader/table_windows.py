@@ -1,5 +1,6 @@
 """`TableWindows`: the windows of one version of a table, as a dataset or a mixture reads them."""
 
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,8 +12,7 @@ from etl.loader.batches.padded import PaddedReader
 from etl.loader.fetch.table_index import TableIndex
 from etl.loader.find_documents import Locator
 from etl.loader.one_pass import Reader
-from etl.loader.order.epochs import EqualEpochs
-from etl.loader.order.schedule import Schedule
+from etl.loader.order.epochs import EqualEpochs, SourceEpochs
 from etl.loader.order.unit_plan import UnitPlan
 from etl.loader.order.window_schedule import WindowSchedule
 from etl.loader.views.open_view import OpenView
@@ -27,12 +27,25 @@ class TableWindows:
     epochs: EqualEpochs | WindowSchedule
     format: Format
 
-    def with_seq_lens(self, seq_lens: Schedule[int]) -> "TableWindows":
-        """Return the windows with the same lengths from other samples on, as part of a mixture.
+    def with_epochs(self, epochs: SourceEpochs) -> "TableWindows":
+        """Return the windows with the same lengths from other samples on; nothing is opened again."""
+        assert isinstance(epochs, EqualEpochs | WindowSchedule)
+        return replace(self, epochs=epochs)
 
-        Nothing is opened again. If the length does not change, the windows remain the same.
-        """
-        return replace(self, epochs=self.epochs.with_seq_lens(seq_lens))
+    def of(self, epoch: int) -> "TableWindows":  # noqa: ARG002 - there is one plan
+        """Return the windows of an epoch."""
+        return self
+
+    def plans(self) -> Iterator[tuple[int, int | None, "TableWindows"]]:
+        """Yield the windows of each plan, with its first epoch and the epoch after its last one."""
+        yield 0, None, self
+
+    def versions(self, epoch: int) -> list[int]:  # noqa: ARG002 - there is one plan
+        """Return the versions that are read from an epoch on."""
+        return [self.index.version]
+
+    def open_from(self, epoch: int) -> None:
+        """Open the plans that are read from an epoch on; this one is open."""
 
     def reader(
         self,

@@ -110,6 +110,29 @@ def make_lake(
     return str(lake)
 
 
+def grow_lake(lake: str, shape: Shape, added: Shape) -> int:
+    """Add files to a lake that ``make_lake`` has made with a shape; return the new version."""
+    table, first = Table.open(f"{lake}/tokens"), len(shape)
+    docs = [doc for doc in documents([*shape, *added]) if doc.file >= first]
+    options = {
+        "use_dictionary": False,
+        "data_page_size": 64,
+        "write_batch_size": 2,
+        "tokens_of": list,
+    }
+    fragments = [
+        _write(
+            UPath(lake) / "tokens" / f"{number:03d}.parquet",
+            groups,
+            [doc for doc in docs if doc.file == number],
+            {**options},
+        )
+        for number, groups in enumerate(added, first)
+    ]
+    table.commit(fragments, transactions={})
+    return Table.open(f"{lake}/tokens").version
+
+
 def _framed(tokens: range) -> list[int]:
     return [1, *tokens[1:-1], 0] if len(tokens) > 1 else [1] * len(tokens)
 

@@ -243,30 +243,34 @@ def test_changes_that_are_not_possible_say_so(lakes):
     assert mixture.state_dict() == state
 
 
-def test_weights_change_before_the_last_samples_of_a_length_are_numbered(lakes):
-    lengths = Schedule([(0, 5), (301, 9)])
-    datasets = {
-        name: TokenDataset(lakes[name], **{**OPTIONS, "seq_len": lengths})
-        for name in ("web", "code")
-    }
-    mixture = TokenMixture(datasets, weights={"web": 1, "code": 2}, seed=3, num_samples=400)
-    whole = [rows_of(mixture.batches(1)) for _ in range(2)]
-    two = lakes_of(lakes, datasets)
-    mixture.set_epoch(0)
+def test_weights_change_before_a_length_cuts_the_epochs_of_the_sources(lakes, own_orders):
+    def open_scheduled(at):
+        lengths = Schedule([(0, 5), (at, 9)])
+        options = {**OPTIONS, "seq_len": lengths}
+        datasets = {name: TokenDataset(lakes[name], **options) for name in ("web", "code")}
+        return TokenMixture(datasets, weights={"web": 1, "code": 2}, seed=3, num_samples=400)
 
-    def change(consumed, weights):
+    def change(mixture, consumed, weights):
         state = mixture.state_dict(consumed=consumed)
+        two = lakes_of(lakes, mixture.names)
         return TokenMixture.from_state(two, state, change=PlanChange(weights=weights))
 
-    changed = change(100, {"web": 2, "code": 1})
-    rows = whole[0][:100] + rows_of(changed.batches(1))
-    assert [sample for sample, _, _ in rows] == list(range(301))
-    firsts = Counter(ids[0] for _, _, ids in rows)
-    assert set(firsts.values()) <= {1, 2}  # the sources have the same numbers as tokens
-    with pytest.raises(LoaderError, match="already numbered"):
-        change(299, {"web": 2, "code": 1})
+    # After 1,900 samples, each source begins at least one other epoch.
+    mixture = open_scheduled(1901)
+    rows = rows_of(mixture.batches(10))[:100]
+    mixture.set_epoch(0)
+    rows += rows_of(change(mixture, 100, {"web": 2, "code": 1}).batches(1))
+    check(rows, mixture.names, own_orders, classes=mixture.lanes)
+    assert len(rows) == 400
+    # In 301 samples, none does: how many windows its epoch has depends on the weights.
+    mixture = open_scheduled(301)
+    for consumed in (100, 299):
+        with pytest.raises(
+            LoaderError, match="where to end an epoch of a source is already planned"
+        ):
+            change(mixture, consumed, {"web": 2, "code": 1})
     with pytest.raises(LoaderError, match="the length of the windows changes at sample 301"):
         mixture.set_weights({"web": 2, "code": 1}, at=300)
     mixture.set_epoch(1)
-    changed = change(10, {"web": 0, "code": 1})
+    changed = change(mixture, 10, {"web": 0, "code": 1})
     assert {source for _, source, _ in rows_of(changed.batches(1))} == {1}

@@ -12,6 +12,8 @@ from torch.utils.data import DataLoader
 
 from etl.errors import LoaderError
 from etl.loader import Format, Schedule, Shard, Shuffle, TokenDataset, TokenMixture
+from etl.loader.order.epoch import EpochPlan
+from etl.loader.order.epochs import EqualEpochs
 from etl.loader.order.mixture_order import MixtureOrder, compute_shares
 from etl.loader.order.mixture_stages import MixtureStages, WindowsOf
 from etl.loader.replay import replay
@@ -104,12 +106,14 @@ def test_a_stage_takes_consecutive_samples_of_each_source(weights, steps, lanes,
     windows = [WindowsOf(5, np.array(data.draw(sizes)), every) for _ in starts]
     later = np.array(data.draw(st.permutations([0.0, *weights[1:]])))
     phases = [(0, np.array(weights, float)), (change, later if later.any() else later + 1)]
+    plan = EpochPlan(np.array([64 * 5 + 1], np.int32), 5, 0, None)
+    epochs = EqualEpochs.of_plan(plan, seq_len=5, table_digest="")
     stages = MixtureStages(
         Schedule(list(zip(starts, windows, strict=True))),
         Schedule(phases),
         seed=data.draw(st.integers(0, 3)),
         num_samples=None,
-        labels=[str(number) for number in range(len(weights))],
+        sources={str(number): epochs for number in range(len(weights))},
     )
     taken = np.zeros(len(weights), np.int64)
     for start, end in zip(starts, steps, strict=False):

@@ -5,6 +5,8 @@ that are struck by deletion vectors count as if they were not in the files. Row 
 left out.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 
@@ -22,10 +24,17 @@ from etl.schemas import TOKENS, TokenizerRecord
 from etl.schemas.shuffled_files import Bucket
 
 
-def read_index(lake: str, *, version: int | str | None, remote: Remote) -> TableIndex:
+def read_index(
+    lake: str,
+    *,
+    version: int | str | None,
+    remote: Remote,
+    leave_out: Sequence[tuple[str, int]] = (),
+) -> TableIndex:
     """Read the log and the footers of the token table of a lake, or of the table at a URL.
 
-    ``version`` is a number or the name of a release.
+    ``version`` is a number or the name of a release. ``leave_out`` are the addresses of documents that count
+    as if they were struck.
 
     Raises LoaderError if the table or the version does not exist, if it is not a token table, or if the
     lake has another format version, StorageError if a file cannot be read, and TableError if a deletion
@@ -60,7 +69,8 @@ def read_index(lake: str, *, version: int | str | None, remote: Remote) -> Table
         None if local else remote,
         marks=groups.marks,
     )
-    index = leave_out_struck(index, groups.rows, [vector for *_, vector in files])
+    vectors = [vector for *_, vector in files]
+    index = leave_out_struck(index, groups.rows, vectors, addresses=leave_out)
     index = order_by_keys(index) if table.name == "tokens_shuffled" else index
     if isinstance(index.rows, StruckRows):
         counts = index.rows.struck_counts()

@@ -1,8 +1,9 @@
-"""Leave the rows that deletion vectors strike out of the index of a token table.
+"""Leave rows out of the index of a token table: those that deletion vectors strike, and some documents.
 
 The files and their row groups remain as they are, so that the index needs to know where the struck rows are:
 16 bytes for each. The vectors say which rows they are, and the lengths of the documents in the row groups
-concerned say which tokens. Both are read once on a machine, and then taken from the cache.
+concerned say which tokens. Documents are found by their addresses, in two small columns of the whole table.
+All of this is read once on a machine, and then taken from the cache.
 """
 
 import hashlib
@@ -23,23 +24,31 @@ from etl.parquet.data_file_reader import Positions
 _FORMAT = 1  # increase it when the arrays change
 _THREADS = 16  # of which each waits for an object store
 
+Address = tuple[str, int]
+"""The ``source`` and the ``row`` of a document."""
+
 
 def leave_out_struck(
-    index: TableIndex, rows: np.ndarray, vectors: Sequence[str | None]
+    index: TableIndex,
+    rows: np.ndarray,
+    vectors: Sequence[str | None],
+    *,
+    addresses: Sequence[Address] = (),
 ) -> TableIndex:
-    """Return the index of the rows that are not struck.
+    """Return the index of the rows that are not struck, without the documents with some addresses.
 
     ``index`` has all rows; ``rows`` (G,) int32 are the rows of its row groups, and ``vectors`` (F,) the
     deletion vectors of its files. Raises TableError if a vector is missing or damaged, and as
     ``read_lengths`` does.
     """
     by_file = {file: vector for file, vector in enumerate(vectors) if vector is not None}
-    if not by_file:
+    if not by_file and not addresses:
         return index
     named = [(index.path(file), vector) for file, vector in by_file.items()]
-    arrays = cached_arrays(
-        "struck", [_FORMAT, index.url, named], partial(_read, index, rows, by_file)
-    )
+    key: list[object] = [_FORMAT, index.url, named]
+    if addresses:
+        key += [addresses, index.digest()]
+    arrays = cached_arrays("struck", key, partial(_read, index, rows, by_file, addresses))
     if not len(arrays["numbers"]):
         return index
     digest = hashlib.sha256(b"\n".join(index.paths.tolist()))
@@ -62,7 +71,9 @@ def leave_out_struck(
     )
 
 
-def _read(index: TableIndex, rows: np.ndarray, by_file: dict[int, str]) -> dict[str, np.ndarray]:
+def _read(
+    index: TableIndex, rows: np.ndarray, by_file: dict[int, str], addresses: Sequence[Address]
+) -> dict[str, np.ndarray]:
     """Return ``numbers``, ``starts`` and ``stops`` of the struck rows, as ``StruckRows`` has them."""
     ends = np.cumsum(np.append(0, rows), dtype=np.int64)  # of the rows before each row group
     bounds = ends[index.first_group]
@@ -72,16 +83,23 @@ def _read(index: TableIndex, rows: np.ndarray, by_file: dict[int, str]) -> dict[
         entry = {"path": index.path(file), "vector": by_file[file], "physical_rows": stop - first}
         return read_struck(index.url, entry) + np.int64(first)
 
-    if index.remote is None:
-        parts = [*map(read, by_file)]
-    else:
-        with ThreadPoolExecutor(_THREADS) as pool:
-            parts = [*pool.map(read, by_file)]
-    numbers = np.concatenate(parts)
+    wanted = set(addresses)
+
+    def find(group: int) -> np.ndarray:
+        columns = index.read_row_group(group, ("source", "row"))
+        pairs = zip(*(column.to_pylist() for column in columns.columns), strict=True)
+        found = [position for position, address in enumerate(pairs) if address in wanted]
+        numbers: np.ndarray = np.array(found, np.int64) + ends[group]
+        return numbers
+
+    groups = range(len(rows)) if wanted else range(0)
+    with ThreadPoolExecutor(1 if index.remote is None else _THREADS) as pool:
+        parts = [*pool.map(read, by_file), *pool.map(find, groups)]
+    numbers = np.unique(np.concatenate(parts))
     places = np.searchsorted(numbers, ends)
-    groups = np.flatnonzero(np.diff(places)).tolist()
+    concerned = np.flatnonzero(np.diff(places)).tolist()
     starts, stops = np.empty((2, len(numbers)), np.int32)
-    for group, lengths in zip(groups, read_lengths(index, groups), strict=True):
+    for group, lengths in zip(concerned, read_lengths(index, concerned), strict=True):
         part = slice(*places[group : group + 2].tolist())
         inside = numbers[part] - ends[group]
         stops[part] = np.cumsum(lengths)[inside]

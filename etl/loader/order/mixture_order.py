@@ -242,6 +242,11 @@ class MixtureOrder:
         end: np.ndarray = self._all_counts(sample).max(axis=0) * self.classes
         return end
 
+    def numbers_begin(self, sample: int) -> np.ndarray:
+        """Return a number not above the numbers of each source's samples from a sample on, (K,) int64."""
+        begin: np.ndarray = self._all_counts(sample).min(axis=0) * self.classes
+        return begin
+
     def _expected(self, sample: int) -> np.ndarray:
         """Return about the number of samples of each source in a class before a sample, (K,) float64."""
         ends = np.minimum([*self.firsts[1:], sample], sample)

@@ -9,18 +9,18 @@ A pass ends after a given number of samples, or with the stage.
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
 
-from etl.loader.order.epochs import Epoch, fingerprint_of
+from etl.loader.order.epochs import Epoch, EqualEpochs, SourceEpochs, fingerprint_of
 from etl.loader.order.mixture_order import MixtureOrder, compute_shares
 from etl.loader.order.schedule import Schedule
 
-_FORMAT = 3  # increase it when the order changes: older states are then refused
+_FORMAT = 4  # increase it when the order changes: older states are then refused
 
 
 class WindowsOf(NamedTuple):
@@ -62,7 +62,7 @@ class MixtureStage:
 class MixtureStages:
     """The stages of a mixture of K sources, a pure function of the arguments.
 
-    ``weights`` are (K,) float64, ``labels`` identify the order of each source. By default a pass has as many
+    ``weights`` are (K,) float64, ``sources`` the epochs of each source by name. By default a pass has as many
     samples as exhaust the first source. Classes and passes of a stage depend only on the sources that have a
     weight when it begins, so that the order up to a sample depends only on what is before it.
     """
@@ -74,10 +74,10 @@ class MixtureStages:
         *,
         seed: int,
         num_samples: int | None,
-        labels: Sequence[str],
+        sources: Mapping[str, SourceEpochs],
     ) -> None:
         self._windows, self._num_samples = windows, num_samples
-        self._seed, self._labels = seed, labels
+        self._seed, self._sources = seed, sources
         self.seq_lens = Schedule([(start, lengths.seq_len) for start, lengths in windows])
         self.shares = Schedule([(start, compute_shares(value)) for start, value in weights])
         """The samples of each source in a block, from each sample on at which they change."""
@@ -113,6 +113,11 @@ class MixtureStages:
             if end is not None:
                 taken = taken + order.counts(end - start)
                 first_pass += stage.num_passes
+        self.source_epochs: list[SourceEpochs] = [
+            epochs.with_seq_lens(self._seq_lens_of(source))
+            for source, epochs in enumerate(sources.values())
+        ]
+        """The epochs of the sources, which change their length where the mixture does."""
 
     def with_weights(self, weights: np.ndarray, *, at: int) -> "MixtureStages":
         """Return the stages with other weights, (K,) float64, from a sample of the last stage on."""
@@ -121,7 +126,7 @@ class MixtureStages:
             self.shares.then(at, weights),
             seed=self._seed,
             num_samples=self._num_samples,
-            labels=self._labels,
+            sources=self._sources,
         )
         last = self._stages[-1]
         changed._stages[-1].order.adopt_counts(last.order, at=at - last.first_sample)
@@ -166,7 +171,13 @@ class MixtureStages:
         end: np.ndarray = stage.taken + stage.order.numbers_end(sample - stage.first_sample)
         return end
 
-    def seq_lens_of(self, source: int) -> Schedule[int]:
+    def numbers_begin(self, sample: int) -> np.ndarray:
+        """Return a number not above the numbers of each source's samples from a sample on, (K,) int64."""
+        stage = self.of_sample(sample)
+        begin: np.ndarray = stage.taken + stage.order.numbers_begin(sample - stage.first_sample)
+        return begin
+
+    def _seq_lens_of(self, source: int) -> Schedule[int]:
         """Return the lengths of the windows of a source, by the number of the source's samples."""
         starts = {int(stage.taken[source]): stage.seq_len for stage in self._stages}
         return Schedule(list(starts.items()))
@@ -174,6 +185,7 @@ class MixtureStages:
     def fingerprint(self, sample: int) -> str:
         """Return 16 hex digits over everything that decides the order before a sample of the mixture."""
         last = self.of_sample(sample)
+        labels = self._labels(sample)
         parts: list[object] = [_FORMAT, self._seed]
         for stage in self._stages[: self._stages.index(last) + 1]:
             order, end = stage.order, sample - stage.first_sample
@@ -183,8 +195,19 @@ class MixtureStages:
             parts += [stage.first_sample, stage.seq_len, stage.pass_samples, order.classes]
             # Sources without a weight so far decide nothing: they may be added later.
             parts += [
-                [first, [(label, int(n)) for label, n in zip(self._labels, row, strict=True) if n]]
+                [first, [(label, int(n)) for label, n in zip(labels, row, strict=True) if n]]
                 for first, row in zip(order.firsts, order.shares, strict=True)
                 if first < max(end, 1)
             ]
         return fingerprint_of(parts)
+
+    def _labels(self, sample: int) -> list[str]:
+        """Return what identifies each source, and its order as far as samples before one need it."""
+        ends = [0] * len(self.source_epochs)
+        # A plan that changes is compared up to the last sample that the mixture takes of it.
+        if any(not isinstance(epochs, EqualEpochs) for epochs in self.source_epochs):
+            ends = self.numbers_end(sample).tolist()
+        return [
+            f"{name} {epochs.fingerprint(end)}"
+            for name, epochs, end in zip(self._sources, self.source_epochs, ends, strict=True)
+        ]

@@ -107,9 +107,10 @@ class WindowSchedule:
             table_digest=self._table_digest,
         )
 
-    def whole_epoch(self, seq_len: int) -> EpochPlan:
-        """Return the samples of an epoch that has all windows of one of the lengths."""
-        return self._whole[seq_len]
+    def whole_epoch(self, seq_len: int) -> Epoch:
+        """Return the first epoch, if it has all windows of one of the lengths."""
+        plan = self._whole[seq_len]
+        return Epoch(0, plan.num_samples, plan.lanes, seq_len)
 
     def plan(self, number: int) -> PartPlan:
         """Return the order of a pass's samples."""
@@ -183,17 +184,16 @@ class WindowSchedule:
             next_seq_len=self._phases[index + (0 if is_last_phase else 1)].seq_len,
         )
 
-    @property
-    def table_fingerprint(self) -> str:
-        """16 hex digits over what decides the order, except for later lengths of the windows."""
-        return self._first.fingerprint(self._table_digest)
-
     def fingerprint(self, sample: int = 0) -> str:
-        """Return 16 hex digits over everything that decides the order before a sample, of all passes."""
+        """Return 16 hex digits over everything that decides the order before a sample, of all passes.
+
+        Up to the first change of length, it is that of a table whose windows all have the first length.
+        """
         last = max(sample - 1, 0)
         numbers, _ = self.find(np.array([last]))
         plan = self.plan(int(numbers[0]))
         # The next change of length decides the order of the pass that it ends.
         end = plan.first_sample + plan.num_samples if plan.num_samples == plan.max_samples else last
-        phases = [phase for phase in self.seq_lens if phase[0] <= end]
-        return fingerprint_of([self.table_fingerprint, *phases])
+        first = self._first.fingerprint(self._table_digest)
+        later = [phase for phase in self.seq_lens if 0 < phase[0] <= end]
+        return fingerprint_of([first, *later]) if later else first

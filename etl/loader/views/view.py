@@ -1,6 +1,7 @@
 """`View`: the documents of a table that are read, how often, and their columns in the batches."""
 
 import json
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
@@ -22,6 +23,11 @@ _BATCH_NAMES = (
 )
 
 Pair = tuple[float | None, float]
+Address = tuple[str, int]
+"""The ``source`` and the ``row`` of a document."""
+
+MAX_LEFT_OUT = 10_000
+"""The documents that ``leave_out`` may have. Chosen here: a state that names so many has less than 1 MB."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +100,7 @@ class View:
       With several columns, their times are multiplied. A document comes 2.3 times if it comes twice, and
       30 % of the documents once more, chosen by a hash of ``seed`` and the address.
     - ``split``: one side of a split into training and validation.
+    - ``leave_out``: the addresses, (source, row), of documents that are not read; a version may lack them.
     - ``columns``: columns that come with the batches, for each document with tokens in ``input_ids``. In a
       packed batch, ``batch["url"]`` has a list for each row, in the order of the documents; in a padded
       batch, one value for each row. Use ``dataset.batches()``: the lists of single rows cannot be stacked.
@@ -113,10 +120,12 @@ class View:
     split: Split | None = None
     columns: Sequence[str] = ()
     prefix: Prefix | None = None
+    leave_out: Iterable[Address] = ()
     seed: int = 0
     cache: str | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "leave_out", check_addresses(self.leave_out))
         if isinstance(self.columns, str):
             raise LoaderError(f"columns={self.columns!r} is not a list", hint="use columns=['url']")
         for name in self.columns:
@@ -143,6 +152,7 @@ class View:
             "split": None if self.split is None else asdict(self.split),
             "columns": list(self.columns),
             "prefix": None if self.prefix is None else asdict(self.prefix),
+            "leave_out": [list(address) for address in self.leave_out],
             "seed": self.seed,
         }
 
@@ -157,7 +167,30 @@ class View:
         for name, kind in (("split", Split), ("prefix", Prefix)):
             if settings[name] is not None:
                 settings[name] = kind(**settings[name])
+        settings["leave_out"] = [(source, row) for source, row in settings["leave_out"]]
         return View(**settings)
+
+
+def check_addresses(addresses: Iterable[Address]) -> tuple[Address, ...]:
+    """Return addresses of documents in order; raise LoaderError unless they are, or if they are too many.
+
+    >>> check_addresses([("b", 2), ("a", 10), ("b", 2)])
+    (('a', 10), ('b', 2))
+    """
+    try:
+        distinct = {(source, operator.index(row)) for source, row in addresses}
+        ordered = tuple(sorted(distinct))
+    except (TypeError, ValueError) as error:
+        raise LoaderError(
+            f"leave_out is not a list of addresses (source, row): {error}",
+            hint="pass [(span.source, span.row) for span in dataset.locate(sample)]",
+        ) from error
+    if len(ordered) > MAX_LEFT_OUT:
+        raise LoaderError(
+            f"leave_out has {len(ordered):,} documents, but {MAX_LEFT_OUT:,} are allowed",
+            hint="describe them by their columns: View(where=...)",
+        )
+    return ordered
 
 
 def check_column_name(name: str, taken: Iterable[str]) -> None:
