@@ -199,8 +199,6 @@ def plan_work(
 
 def _check_guard(recipe: Recipe, listing: SourceListing, known: KnownFiles) -> None:
     """Raise RecipeError if a group that is exempt from the guard has no documents."""
-    if not recipe.guard.exempt:
-        return
     listed = chain((file.uri for file in listing.files), (file.source for file in known.files))
     has_languages = identifies_languages(recipe.stages)
     recipe.guard.check_exempt(chain(listed, known.missing), has_languages=has_languages)
