@@ -80,7 +80,7 @@ class Follower:
                 continue
             if changes_tokens(ledger, self.recipe):
                 raise MismatchError(
-                    f"{name} does not follow the last change yet, and another tokenizer made it",
+                    "the table does not follow the last change yet, and another tokenizer made it",
                     where=ledger.url,
                     hint="run the recipe with the earlier `tokenize` first, or pass --rebuild",
                 )

@@ -65,9 +65,7 @@ class Plan:
     others: tuple[ReferenceLake, ...] = ()  # other lakes to compare the documents with
     moves: Mapping[str, Sequence[Move]] = field(default_factory=dict)  # to be kept, by table id
     problems: tuple[StorageError, ...] = ()  # of files and folders that are left out
-    unfilled: tuple[
-        str, ...
-    ] = ()  # tables with rows made from others that the recipe does not fill
+    unfilled: tuple[str, ...] = ()  # tables with rows that the recipe does not fill
 
     @cached_property
     def num_bytes(self) -> int:

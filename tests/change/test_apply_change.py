@@ -133,7 +133,7 @@ def test_an_interrupted_change_is_not_followed_with_another_tokenizer(
         run(changed, cluster=client, apply_change=True)
     other = recipe(place / "lake", [STAGES[1]], tokenize={"append_eos": False})
     untokenized = changed.model_copy(update={"stages": changed.stages[:-1]})
-    for each, message in ((other, "another tokenizer made them"), (untokenized, "does not name")):
+    for each, message in ((other, "another tokenizer made it"), (untokenized, "does not name")):
         with pytest.raises(MismatchError, match=message):
             run(each, cluster=client, apply_change=True)
     run(changed, cluster=client)
