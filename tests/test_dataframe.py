@@ -32,7 +32,7 @@ def test_a_notebook_computes_the_same_rows_as_a_run(
     assert fields_of(next(table.history())) == {"note": "by hand"}
     by_hand, of_run = rows(str(place / "notebook"), "documents"), judged(recipe.lake)
     left_out = {*of_run[0]} - {*by_hand[0]}
-    unread = {"text_bytes", "content_hash", "lang", "lang_score"}
+    unread = {"text_bytes", "text_hash", "content_hash", "lang", "lang_score"}
     assert left_out == unread, "nothing reads these"
     assert any(row["verdict"] == "rejected" and row["text"] for row in by_hand)
     for row in by_hand:

@@ -54,7 +54,7 @@ def hash_keys(keys: pa.Array) -> Hashes:
     """Return the hashes of binary keys; none may be null.
 
     >>> hash_keys(pa.array([b"a", b"b", b"a"], pa.binary())).high.tolist()
-    [12242614625117405500, 10993889421498405379, 12242614625117405500]
+    [12209170011921672244, 5413910468669046740, 12209170011921672244]
     """
     joined = b"".join(map(digest_key, keys.to_pylist()))  # 0.4 us per key
     halves = np.frombuffer(joined, ">u8").reshape(-1, 2).astype(np.uint64)

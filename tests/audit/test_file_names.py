@@ -128,6 +128,7 @@ COMMANDS = {
 
 MORE_WORDS = {
     "diff": ["0", "1"],
+    "drop": ["tokens"],
     "export": ["--to", "exported"],
     "release": ["first"],
     "sample": ["-n", "1000"],

@@ -141,7 +141,7 @@ def test_a_duplicate_is_traced_to_its_keeper(made: Recipe) -> None:
             row["keeper_row"],
         )
         kept = follow(made, {"source": keeper.keeper_source, "row": keeper.keeper_row})
-        assert kept.tokens is not None
+        assert kept.tokens
         assert kept.id == keeper.keeper_id
         assert kept.text == traced.text
 

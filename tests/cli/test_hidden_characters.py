@@ -160,6 +160,7 @@ COMMANDS = {
 }
 MORE: dict[str, list[str]] = {
     "diff": ["0", "1"],
+    "drop": ["tokens"],
     "export": ["--to", "exported"],
     "init": ["--source", "SOURCE"],
     "release": ["first"],

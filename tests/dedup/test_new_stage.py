@@ -40,11 +40,12 @@ def test_every_stage_has_a_pass_and_its_columns_and_kinds_are_in_the_schemas() -
 
 
 def test_a_new_stage_is_in_the_schemas_and_the_plan(job: dict[str, Any]) -> None:
-    assert job["columns"][-5:] == [
+    assert job["columns"][-6:] == [
         "content_hash",
         "title_hash",
         "unit_hashes",
         "unit_chars",
+        "text_hash",
         "verdict",
     ]
     assert job["json_schema"]

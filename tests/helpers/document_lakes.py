@@ -131,7 +131,7 @@ def _add_tokens(
     url: str, files: Sequence[Sequence[tuple[int, Doc]]], made_from: Table, layout: Layout
 ) -> Table:
     table = Table.create(url, schemas.TOKENS, layout)
-    schema = pa.schema([field for field in schemas.TOKENS if field.name != "token_end"])
+    schema = pa.schema([field for field in schemas.TOKENIZED if field.name != "token_end"])
     added: list[DataFile] = []
     for place, docs in enumerate(files):
         rows = [

@@ -148,7 +148,7 @@ def test_a_change_during_a_run_ends_it(
     write_parquet(at(grown.source.paths[0]) / "d.parquet", records(200, 220), group=20)
     monkeypatch.setattr(
         "etl.job.run_steps.tokenize_units",
-        lambda context: (tokenize(context, "tokens"), delete_a_file(delta(grown, "tokens"))),
+        lambda context, table: (tokenize(context, table), delete_a_file(delta(grown, "tokens"))),
     )
     from etl.job.tokenize_step import tokenize_units as tokenize
 

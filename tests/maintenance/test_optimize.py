@@ -139,9 +139,9 @@ def test_audits_give_the_same_results(recipe: Recipe) -> None:
     assert tune(recipe.lake, settings) == tuned
     again = trace(recipe.lake, id="doc-00002")[0]
     assert again.outcome == before.outcome
-    assert again.tokens is not None
-    assert again.tokens.location.commit is not None
-    assert again.tokens.location.commit.recipe == "web"
+    commit = again.tokens["tokens"].location.commit
+    assert commit is not None
+    assert commit.recipe == "web"
 
 
 def test_old_files_of_duplicates_are_not_needed(recipe: Recipe) -> None:

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from etl.errors import TokenizerError
-from etl.schemas import TOKENS
+from etl.schemas import TOKENIZED, TOKENS
 from etl.stages.tokenize import Encoder, Tokenize, tokenize
 from etl.text.tokenizer import TokenizerEngine
 
@@ -662,7 +662,7 @@ def test_rows_have_ids_counts_and_cumulative_ends(
 ) -> None:
     rows = tokenize(documents(texts), tiny, start)
     rows.validate(full=True)
-    assert rows.schema == TOKENS
+    assert rows.schema == TOKENIZED
     assert rows.select(["id", "source", "row"]).equals(
         documents(texts).select(["id", "source", "row"])
     )

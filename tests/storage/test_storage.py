@@ -31,7 +31,8 @@ def test_the_package_exports_every_public_function_and_class() -> None:
     public = [
         name
         for module in (
-            f"etl.storage.{name}" for name in ("files", "filesystem", "list_files", "urls")
+            f"etl.storage.{name}"
+            for name in ("files", "filesystem", "folders", "list_files", "urls")
         )
         for name, value in vars(sys.modules[module]).items()
         if getattr(value, "__module__", None) == module and not name.startswith("_")
