@@ -12,8 +12,8 @@ NOT_DIGESTED: Final[Mapping[str, tuple[str, ...]]] = {
     "tokens": ("tokens", "token_end"),
     "tokens_shuffled": ("tokens", "token_end"),
 }
-"""The columns that no digest of rows has: the hash of texts and tokens stands for them, and the others depend
-on how rows are distributed over files."""
+"""The columns that no digest of rows has: for texts and tokens it has their hashes, and the others depend on
+how rows are distributed over files."""
 
 ADDRESS = ("source", "row")
 """The columns that identify a row: the URI of the input file and the number of the record in it."""
@@ -139,7 +139,7 @@ TEXT_BYTES = pa.field("text_bytes", pa.int32())
 rejected rows."""
 
 TEXT_HASH = pa.field("text_hash", pa.int64())
-"""The column of ``texts`` with XXH3-64 of the text in UTF-8; null if there is no text."""
+"""The column of ``texts`` with XXH3-64 of the text in UTF-8; null where the text is."""
 
 CONTENT_HASH = pa.field("content_hash", pa.binary())
 """The column of ``documents`` and ``texts`` for comparing equal texts; always there."""

@@ -6,12 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from etl.change.changed_units import (
-    JudgedUnit,
-    UnitChange,
-    files_by_unit,
-    judge_unit,
-)
+from etl.change.changed_units import JudgedUnit, UnitChange, files_by_unit, judge_unit
 from etl.change.input_rows import InputUnit, find_inputs
 from etl.change.judge import Judge
 from etl.change.recipe_columns import RecipeColumns

@@ -1,8 +1,8 @@
 """Steps that a training leaves out, now or when it reaches them.
 
 A gap has the samples between two places. A pass ends before it, and the next one begins behind it. So all
-other samples come as they would without it. Among the parts of a training (``read_parts.py``), a gap is a
-part by itself. States have the gaps that are ahead.
+other samples come as they would without it. A gap is one of the parts of a training (``read_parts.py``).
+States have the gaps that are ahead.
 """
 
 from collections.abc import Mapping
