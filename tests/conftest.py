@@ -101,7 +101,7 @@ def make_recipe(corpus: UPath, tiny_tokenizer: Path) -> "MakeRecipe":
     """Return a function that makes a recipe over the corpus, with small splits, for a given lake."""
     from tests.helpers.recipes import small_recipe
 
-    return lambda lake: small_recipe(corpus, lake, tiny_tokenizer, name="test", split_bytes=4096)
+    return lambda lake: small_recipe(corpus, lake, tiny_tokenizer, name="test", split_bytes=16384)
 
 
 @pytest.fixture

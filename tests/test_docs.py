@@ -26,6 +26,8 @@ TRAINERS = GUIDES / "trainers.md"  # tests/loader/test_trainer_recipes.py runs i
 GENERATED = set((ROOT / "docs" / "reference").rglob("*.md"))  # its examples are doctests
 PAGES = sorted(set((ROOT / "docs").rglob("*.md")) - {EXTEND, TRAINERS} - GENERATED)
 SLOW = {
+    "annotate",
+    "change",
     "change-a-training",
     "dask-cluster",
     "index",
@@ -34,6 +36,7 @@ SLOW = {
     "mixing",
     "near-duplicates",
     "own-classifier",
+    "own-filter",
     "s3",
     "tutorial",
     "which-deduplication",

@@ -164,6 +164,7 @@ def test_counts_equal_those_of_a_run(lake: Lake, settings: tuple[str, ...]) -> N
     assert tuning.whole.unknown == 0
 
 
+@pytest.mark.slow
 def test_present_counts_equal_those_of_the_lake(lake: Lake) -> None:
     tuning = tune(lake(), ["gopher_quality.min_words=30"])
     assert predicted(tuning) == actual(lake())

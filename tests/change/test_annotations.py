@@ -237,6 +237,7 @@ ANNOTATED = st.tuples(
 )
 
 
+@pytest.mark.slow
 @settings(
     max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
 )

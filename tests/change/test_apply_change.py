@@ -64,6 +64,7 @@ def make(new_place: NewPlace, tiny_tokenizer: Path) -> tuple[UPath, MakeRecipe]:
     return place, maker(place, tiny_tokenizer)
 
 
+@pytest.mark.slow
 @settings(
     max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
 )

@@ -65,6 +65,7 @@ def failure_of(driver: Driver, do: Callable[[], object], limit_s: float = 1.0) -
     return str(failed.value)
 
 
+@pytest.mark.slow
 def test_machines_that_hang_are_described(tmp_path: Path, site: SmallSite) -> None:
     begun = time.monotonic()
 

@@ -94,6 +94,7 @@ def start_in_process(address: str | None, request: ClusterRequest) -> Iterator[C
         yield client
 
 
+@pytest.mark.slow
 def test_a_new_type_of_cluster_needs_one_line(
     recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -71,6 +71,7 @@ def test_slow_work_is_interrupted_without_retries_and_the_worker_continues(clien
         assert error.what == "it took longer than 5 s"
 
 
+@pytest.mark.slow
 def test_a_split_that_takes_too_long_is_quarantined(client: Client, tmp_path: Path) -> None:
     (tmp_path / "slow_filters.py").write_text(_CODE)
     python = {"call": "slow_filters:is_good", "per": "document", "folder": str(tmp_path)}

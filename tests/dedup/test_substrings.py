@@ -151,8 +151,8 @@ def test_several_runs_give_the_lake_of_one_run(
     stages = ["dedup_exact", DedupSubstrings(min_bytes=32, min_chars=60)]
     source = place / "in"
     grown = make(place / "grown", source, *stages)
-    for first in range(0, len(found), 12):
-        write(source, found[first : first + 12], 2, first)
+    for first in range(0, len(found), 20):
+        write(source, found[first : first + 20], 2, first)
         run(grown, cluster=client)
     whole = make(place / "whole", source, *stages)
     run(whole, cluster=client)

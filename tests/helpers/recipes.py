@@ -11,7 +11,12 @@ MakeRecipe = Callable[[UPath | str], Recipe]
 
 
 def small_recipe(
-    source: UPath, lake: UPath | str, tokenizer: Path, *, name: str = "web", split_bytes: int = 8192
+    source: UPath,
+    lake: UPath | str,
+    tokenizer: Path,
+    *,
+    name: str = "web",
+    split_bytes: int = 16384,
 ) -> Recipe:
     """Return a recipe of three stages over files of ``tests.helpers.corpus``, with small splits."""
     return Recipe(

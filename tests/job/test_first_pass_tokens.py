@@ -90,6 +90,7 @@ def test_another_run_tokenizes_the_documents_between_the_two_commits(
     assert sum(report.tokens for report in reports) == num_tokens
 
 
+@pytest.mark.slow
 @settings(max_examples=6)
 @given(files=FILES, first=st.integers(0, 3))
 def test_both_passes_give_identical_tables(

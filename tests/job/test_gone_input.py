@@ -44,6 +44,7 @@ def kill(recipe: Recipe, tmp_path: Path, commit: str) -> Path:
     return file
 
 
+@pytest.mark.slow
 def test_documents_without_texts_are_reported_until_the_file_is_back_or_dropped(
     client: Client, own_recipe: Recipe, tmp_path: Path, place: UPath
 ) -> None:
@@ -90,6 +91,7 @@ def test_documents_without_texts_are_reported_until_the_file_is_back_or_dropped(
     assert {*lacking} <= {*addresses(rows(lake, "texts"))}
 
 
+@pytest.mark.slow
 def test_a_file_that_changes_or_is_no_longer_named_is_reported(
     client: Client, own_recipe: Recipe, tmp_path: Path, place: UPath
 ) -> None:

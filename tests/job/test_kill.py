@@ -109,6 +109,7 @@ def test_a_run_killed_several_times_resumes(
     assert outcome(recipe) == undisturbed
 
 
+@pytest.mark.slow
 def test_a_killed_worker_does_not_change_the_result(
     recipe: Recipe, tmp_path: Path, undisturbed: Outcome
 ) -> None:

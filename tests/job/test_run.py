@@ -167,7 +167,7 @@ def test_the_result_does_not_depend_on_the_split_size(client: Client, recipe: Re
 def test_splits_of_cut_files_are_numbered_and_uncountable_files_are_left_out(
     client: Client, recipe: Recipe, place: UPath, monkeypatch: pytest.MonkeyPatch, piece: str
 ) -> None:
-    source = recipe.source.model_copy(update={"path": str(place / "cut")})
+    source = recipe.source.model_copy(update={"path": str(place / "cut"), "split_bytes": 4096})
     recipe = recipe.model_copy(update={"source": source})
     for number, name in enumerate(("a.jsonl", "bad.jsonl", "c.jsonl")):
         write_jsonl(place / "cut" / name, records(number, 60))

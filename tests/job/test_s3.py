@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from upath import UPath
 
 from etl.compute.cluster import Cluster
@@ -13,6 +14,7 @@ from tests.helpers.paths import at, copy
 from tests.helpers.recipes import MakeRecipe
 
 
+@pytest.mark.slow
 def test_a_run_from_s3_to_s3_equals_a_local_run(
     s3: str, corpus: UPath, make_recipe: MakeRecipe, tmp_path: Path
 ) -> None:

@@ -277,6 +277,7 @@ def test_a_missing_operator_and_namespace_are_reported(api: KubernetesApi) -> No
         pass
 
 
+@pytest.mark.slow
 def test_an_unreachable_server_and_missing_credentials_are_reported(
     api: KubernetesApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -280,7 +280,9 @@ def test_other_tables_are_not_removed(client: Client, site: Site) -> None:
 LOW, HIGH = ({"gopher_quality": {"min_words": number}} for number in (60, 87))
 
 
-@pytest.mark.parametrize("dedup", [[], ["dedup_exact"]], ids=["alone", "dedup"])
+@pytest.mark.parametrize(
+    "dedup", [pytest.param([], marks=pytest.mark.slow), ["dedup_exact"]], ids=["alone", "dedup"]
+)
 @pytest.mark.parametrize("kill", [None, 2, 3, 4])
 def test_a_change_is_followed_in_all_tables(
     client: Client,

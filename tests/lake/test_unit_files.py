@@ -79,12 +79,12 @@ def test_a_part_of_a_file_is_read(
 
 @pytest.fixture(scope="module")
 def plain(client: Client, new_place: NewPlace, tiny_tokenizer: Path) -> Recipe:
-    """The recipe of a lake of 20 small files in two arrivals; tests change copies of it."""
+    """The recipe of a lake of ten small files in two arrivals; tests change copies of it."""
     folder = new_place("many")
-    recipe = small_recipe(folder / "crawl", folder / "lake", tiny_tokenizer)
+    recipe = small_recipe(folder / "crawl", folder / "lake", tiny_tokenizer, split_bytes=8192)
     for first in (0, 60):
-        for start in range(first, first + 60, 6):
-            write_jsonl(folder / "crawl" / f"{start:03}.jsonl", records(start, start + 6))
+        for start in range(first, first + 60, 12):
+            write_jsonl(folder / "crawl" / f"{start:03}.jsonl", records(start, start + 12))
         assert run(recipe, cluster=client).ok
     return recipe
 
@@ -114,7 +114,7 @@ def packed_lakes(client: Client, plain: Recipe, place: UPath) -> tuple[Recipe, R
 def _read_in_two_arrivals(recipes: Sequence[Recipe], plain: Recipe, client: Client) -> None:
     crawl = at(recipes[0].source.path)
     files = sorted(at(plain.source.path).iterdir())
-    for part in (files[:10], files[10:]):
+    for part in (files[:5], files[5:]):
         for file in part:
             (crawl / file.name).parent.mkdir(parents=True, exist_ok=True)
             (crawl / file.name).write_bytes(file.read_bytes())
@@ -186,14 +186,14 @@ def change_a_file(crawl: UPath) -> dict[str, bool]:
 def change_one_and_delete_others(crawl: UPath) -> dict[str, bool]:
     """The rows of files that are gone stay, also in data files with rows of the changed one."""
     write_jsonl(crawl / "012.jsonl", records(300, 304))
-    for name in ("006", "018", "024", "066"):
+    for name in ("024", "036", "048", "072"):
         (crawl / f"{name}.jsonl").unlink()
     return {"replace_changed": True}
 
 
 def drop_missing(crawl: UPath) -> dict[str, bool]:
     (crawl / "000.jsonl").unlink()
-    (crawl / "090.jsonl").unlink()
+    (crawl / "084.jsonl").unlink()
     return {"drop_missing": True, "replace_changed": True}
 
 

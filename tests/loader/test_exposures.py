@@ -94,7 +94,7 @@ def numbered(options):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(legs=LEGS)
 def test_each_exposure_is_a_row_that_was_read(lake, kind, legs):
     shuffle = Shuffle(lanes=2, block_tokens=40, run_tokens=10) if kind == "best fit" else MIXED
@@ -104,7 +104,7 @@ def test_each_exposure_is_a_row_that_was_read(lake, kind, legs):
 
 
 @pytest.mark.parametrize("kind", ["windows", "padded", "best fit", "two lengths"])
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(legs=LEGS, weights=st.lists(st.integers(0, 3), min_size=2, max_size=2).filter(any))
 def test_exposures_in_a_mixture_follow_changed_weights(lakes, kind, legs, weights):
     options = numbered({"shuffle": MIXED, **KINDS[kind]})

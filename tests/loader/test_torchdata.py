@@ -192,6 +192,7 @@ def test_a_loader_with_workers_continues_with_the_next_epochs(lake, steps, persi
     del iterator
 
 
+@pytest.mark.slow
 def test_a_pass_of_workers_that_was_cut_short_continues_from_the_loaders_state(lake):
     epochs = epochs_of(lake, 2)
     for persistent in (False, True):

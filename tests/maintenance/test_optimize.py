@@ -63,6 +63,7 @@ def test_small_files_are_compacted_and_the_rows_stay(recipe: Recipe) -> None:
     assert [table.version for table in again] == [table.version for table in tables]
 
 
+@pytest.mark.slow
 def test_compacted_files_keep_the_layout_of_an_archive(client: Client, recipe: Recipe) -> None:
     plain, last = rows(recipe), recipe.stages[-1].model_copy(update={"archive": True})
     archive = recipe.model_copy(

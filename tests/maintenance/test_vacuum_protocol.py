@@ -156,6 +156,7 @@ def test_a_vacuum_during_a_release(jobs: StoppingJobs, lake: Lake) -> None:
     assert {*ends} == {True, False}
 
 
+@pytest.mark.slow
 @every(12)
 def test_a_vacuum_that_sleeps_longer_than_its_lease(
     jobs: StoppingJobs, lake: Lake, first: int, step: int, monkeypatch: pytest.MonkeyPatch

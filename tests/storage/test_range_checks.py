@@ -138,7 +138,10 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * name.endswith(".gz")) for name in FILES],
+)
 def test_no_row_is_read_from_a_wrong_range(server: RangeServer, name: str) -> None:
     server.objects[name] = FILES[name]
     source = Source(path=f"s3://bucket/{name}", split_bytes=1 << 19, columns=Columns(id=None))
