@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from fnmatch import fnmatch
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -183,10 +184,14 @@ def is_in(module: str, patterns: tuple[str, ...]) -> bool:
     )
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def imported_modules(module: str) -> Iterator[str]:
     """The modules that a file imports anywhere in it, by their full names."""
-    tree = ast.parse(FILES[module].read_text(encoding="utf-8"))
-    for node in ast.walk(tree):
+    for node in ast.walk(tree_of(FILES[module])):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -283,7 +288,7 @@ def test_struck_rows_are_left_out_in_one_place() -> None:
     importers = {
         module
         for module, path in FILES.items()
-        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        for node in ast.walk(tree_of(path))
         if isinstance(node, ast.ImportFrom) and node.module == "etl.parquet.data_file_reader"
         if readers & {alias.name for alias in node.names}
     }
@@ -328,7 +333,7 @@ def test_a_class_name_occurs_once() -> None:
     modules: dict[str, list[str]] = {}
     for module in FILES.keys() - {*EXAMPLES}:
         path = FILES[module]
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        for node in tree_of(path).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 modules.setdefault(node.name, []).append(module)
     assert {name for name, found in modules.items() if len(found) > 1} == SHARED_CLASSES.keys()
@@ -350,7 +355,7 @@ def test_nothing_imports_a_top_level_folder_by_its_own_name() -> None:
         *(ROOT / "benchmarks" / "peers").rglob("*.py"),
     ]
     for path in modules:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(tree_of(path)):
             names = (
                 [alias.name for alias in node.names]
                 if isinstance(node, ast.Import)
@@ -393,7 +398,7 @@ def test_the_test_folders_are_those_of_the_packages() -> None:
 def test_tests_share_only_helpers() -> None:
     """A test module that imported another one would collect its fixtures and tests, too."""
     for path in (ROOT / "tests").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.ImportFrom):
                 names = [f"{node.module}.{alias.name}" for alias in node.names]
             elif isinstance(node, ast.Import):

@@ -6,7 +6,7 @@ from the frames that the workers hold, as new tasks.
 """
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
 from typing import Any, Final, TypeVar
 
@@ -103,14 +103,27 @@ def _converted(error: Exception, frame: dd.DataFrame, label: str) -> TokenlakeEr
     """Convert an error of a task; a failed shuffle is a ShuffleError or a HeldFrameError."""
     if isinstance(error, ShuffleError):
         what = error.what
-    elif isinstance(error, P2POutOfDiskError):
+    elif any(map(_is_full_disk, _causes(error))):
         what = "a shuffle failed: the disk of a worker is full"
     elif isinstance(error, P2PConsistencyError | RuntimeError) and "P2P" in str(error):
-        what = f"a shuffle failed: {error_line(error)}"
+        *_, cause = _causes(error)
+        what = f"a shuffle failed: {error_line(cause)}"
     else:
         return to_tokenlake_error(error, label)
     is_held = any(future.status == "error" for future in futures_of(frame))
     return (HeldFrameError if is_held else ShuffleError)(what, where=label, hint=_HINT)
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error, its cause, and so on to the first cause."""
+    while error is not None:
+        yield error
+        error = error.__cause__
+
+
+def _is_full_disk(error: BaseException) -> bool:
+    """Return whether a worker had no space; the scheduler passes errors of workers on by their names."""
+    return isinstance(error, P2POutOfDiskError) or P2POutOfDiskError.__name__ in str(error)
 
 
 def with_restarts(

@@ -115,7 +115,8 @@ def _check_log(lake: str, name: str, logs: Logs) -> None:
     )
     if not check.has_files and name not in logs.named:
         return
-    log = _Log(name, url, table, logs)
+    # Entries are folded to compare them with a checkpoint: those after the last one need not be.
+    log = _Log(name, url, table, logs, last_checkpoint=max(check.checkpoints, default=-1))
     wrong: dict[str, str] = {}
     for entry in check.entries():
         if entry.problem is None:
@@ -139,7 +140,10 @@ class _Log:
     Memory: 24 bytes for each data file and transaction.
     """
 
-    def __init__(self, name: str, url: str, table: Table | None, logs: Logs) -> None:
+    def __init__(
+        self, name: str, url: str, table: Table | None, logs: Logs, *, last_checkpoint: int
+    ) -> None:
+        self._last_checkpoint = last_checkpoint
         self._url = url
         self._name = name
         self._table = table
@@ -163,7 +167,7 @@ class _Log:
         self._last = entry.version
         if lost_versions(entry) and self._table is not None:
             self._restart(entry.version)
-        elif self._is_known:
+        elif self._is_known and entry.version <= self._last_checkpoint:
             self._fold(entry.content)
 
     def agrees(self, version: int) -> bool:
