@@ -109,7 +109,7 @@ class CompareIntervals:
     def window_cuts(self, snippets: pd.DataFrame) -> pd.DataFrame:
         """Return the ranges of repeated windows, with the columns of ``WINDOW_CUTS``."""
         keys, intervals, are_decided, texts = snippet_texts(snippets)
-        found = find_repeats(texts, intervals, self.min_bytes)
+        found = find_repeats(keys, texts, intervals, self.min_bytes)
         is_cut = ~are_decided[found.intervals]
         owners, firsts = found.intervals[is_cut], found.firsts[is_cut]
         documents = intervals.documents[owners]

@@ -155,7 +155,7 @@ def _as_frame(snippets: _Snippets) -> pd.DataFrame:
 
 
 class SnippetTexts(NamedTuple):
-    """The intervals of a partition in the order of occurrence, and their bytes, padded with zeros."""
+    """The intervals of a partition by key, then by occurrence; their bytes, padded with zeros."""
 
     keys: NDArray[np.int64]  # (n,)
     intervals: Intervals
@@ -166,7 +166,7 @@ class SnippetTexts(NamedTuple):
 def snippet_texts(snippets: pd.DataFrame) -> SnippetTexts:
     """Return the intervals and bytes of a frame with the columns of ``SNIPPETS``."""
     frame = pl.DataFrame({name: snippets[name].to_numpy() for name in SNIPPETS.columns})
-    frame = frame.sort("document", "ordinal", "part")
+    frame = frame.sort("hash", "document", "ordinal", "part")
     rows = np.ascontiguousarray(frame.select(_TEXT).to_numpy())
     heads = np.flatnonzero(frame["part"].to_numpy() == 0)
     ends = np.append(heads, len(frame)) * _ROW

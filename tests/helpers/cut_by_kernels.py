@@ -62,7 +62,7 @@ def masks(documents, size, order=np.arange, *, by_hash=False):
     asked = np.flatnonzero(may_share_windows(keys, matches) & ~repeated)
     columns = [c[repeated].tolist() for c in some]
     cuts += [(d, s, s + n - 1 + size) for d, s, n in zip(*columns, strict=True)]
-    asked = asked[np.lexsort((some.starts[asked], some.documents[asked]))]
+    asked = asked[np.lexsort((some.starts[asked], some.documents[asked], keys[asked]))]
     requested = take(some, asked)
     texts = chunks_of(documents, requested, size)
     if by_hash:
@@ -78,7 +78,7 @@ def masks(documents, size, order=np.arange, *, by_hash=False):
         for k in np.flatnonzero(are_repeats(windows, firsts, size)):
             cuts.append((windows.documents[k], windows.starts[k], windows.starts[k] + size))
     else:
-        found = find_repeats(texts, requested, size)
+        found = find_repeats(keys[asked], texts, requested, size)
         documents_cut = requested.documents[found.intervals]
         cuts += list(zip(documents_cut, found.starts, found.ends, strict=True))
         firsts = requested.documents[found.firsts]

@@ -39,7 +39,9 @@ LOCAL: Final = 0
 """The chunk of an interval whose windows occur earlier in the text, without overlap; its key is 0, too."""
 
 _MASK: Final = (1 << 64) - 1
-_BASE: Final = 0x9E3779B97F4A7C15  # of the rolling hash of bytes; odd
+BYTE_BASE: Final = 0x9E3779B97F4A7C15
+"""The base of the rolling hash of bytes; odd."""
+
 CHUNK_BASE: Final = 0xD1342543DE82EF95
 """The base of the hash of a sequence of k-gram hashes; odd."""
 
@@ -107,14 +109,14 @@ def find_anchors(texts: Texts, min_bytes: int) -> Anchors:
 def gram_tables(k: int, num_powers: int, base: int = CHUNK_BASE) -> GramTables:
     """Return the tables for k-grams of ``k`` bytes and sequences of fewer than ``num_powers`` of them."""
     enter = np.array([_random(byte + 1) for byte in range(256)], np.uint64)
-    leave = enter * np.uint64(pow(_BASE, k, 1 << 64))
+    leave = enter * np.uint64(pow(BYTE_BASE, k, 1 << 64))
     powers = np.array([pow(base, n, 1 << 64) for n in range(num_powers)], np.uint64)
     return GramTables(k, enter, leave, powers)
 
 
 def _random(number: int) -> int:
     """Return a number of SplitMix64 (Steele, Lea and Flood 2014)."""
-    z = number * _BASE & _MASK
+    z = number * BYTE_BASE & _MASK
     z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & _MASK
     z = (z ^ z >> 27) * 0x94D049BB133111EB & _MASK
     return z ^ z >> 31
@@ -228,7 +230,7 @@ def hash_grams(
     A k-gram of one byte gets the largest hash. A polynomial of bytes alone has collisions that follow a
     pattern (Thue-Morse); a polynomial of mixed hashes has not.
     """
-    k, base, chunk_base = tables.k, np.uint64(_BASE), tables.powers[1]
+    k, base, chunk_base = tables.k, np.uint64(BYTE_BASE), tables.powers[1]
     x = total = np.uint64(0)
     same = 0  # how many bytes before this one are equal, with the first of them
     for at in range(begin, begin + k):
