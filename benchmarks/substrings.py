@@ -12,6 +12,7 @@ import resource
 import statistics
 import tempfile
 import time
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import pyarrow.compute as pc
@@ -58,11 +59,12 @@ def text_megabytes(file: str) -> float:
     return float(pc.sum(pc.binary_length(texts)).as_py()) / 1e6
 
 
-def measure(files: list[str], stages: list[object], workers: int) -> Cost:
+def measure(files: list[str], stages: Sequence[object], workers: int) -> Cost:
     """Run a recipe into a new lake."""
     with tempfile.TemporaryDirectory() as lake, Cluster(workers=workers).connect() as client:
         source = {"path": files, "columns": {"text": "text", "id": None, "url": None}}
-        recipe = Recipe(name="substrings", source=source, lake=lake, stages=stages)
+        settings = {"name": "substrings", "source": source, "lake": lake, "stages": stages}
+        recipe = Recipe.model_validate(settings)
         begun = cpu_seconds(client)
         run(recipe, cluster=client)
         return Cost(cpu_seconds(client) - begun, max(client.run(peak).values()))
@@ -70,7 +72,8 @@ def measure(files: list[str], stages: list[object], workers: int) -> Cost:
 
 def cpu_seconds(client: Client) -> float:
     """Return the CPU time of this process and of all workers so far."""
-    return time.process_time() + sum(client.run(time.process_time).values())
+    workers: dict[str, float] = client.run(time.process_time)
+    return time.process_time() + sum(workers.values())
 
 
 def peak() -> float:

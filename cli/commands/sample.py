@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from etl.cli import options, output
+from etl.cli.commands.trace import cut_lines
 
 if TYPE_CHECKING:
     from etl.audit.shown_documents import ShownDocument
@@ -73,6 +74,8 @@ def _document(document: "ShownDocument", chars: int) -> Iterator[str]:
     yield f"  outcome     {outcome}"
     for limit in document.limits:
         yield f"  failed      {limit}"
+    if document.cut is not None:
+        yield from cut_lines(document.cut)
     for name in ("id", "url", "lang"):
         if (value := getattr(document, name)) is not None:
             yield f"  {name:<11} {value}"

@@ -140,7 +140,7 @@ def _document(trace: "Trace") -> Iterator[str]:
     if trace.duplicate is not None:
         yield from _duplicate(trace.duplicate)
     if trace.cut is not None:
-        yield from _cut(trace.cut)
+        yield from cut_lines(trace.cut)
     for name, tokens in trace.tokens.items():
         yield from _tokens(name, tokens)
     if trace.shuffled is not None:
@@ -180,7 +180,8 @@ def _duplicate(duplicate: "TracedDuplicate") -> Iterator[str]:
     yield f"              similarity {similarity}"
 
 
-def _cut(cut: "Cut") -> Iterator[str]:
+def cut_lines(cut: "Cut") -> Iterator[str]:
+    """Yield what is cut out of a document, and where the first of it is, too."""
     yield f"  {cut.unit:<11} {cut.outcome}; the first one also occurs in"
     yield f"              {cut.keeper_source} row {cut.keeper_row}"
     for text in cut.texts:

@@ -4,7 +4,8 @@ Cost: data files of `documents` are read in random order until ten times as many
 wanted; then the texts of the chosen ones.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 import polars as pl
@@ -12,14 +13,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from etl import schemas, storage
-from etl.audit.sampled_rows import FILE, KEY, read_documents, read_keyed, shuffled_files
+from etl.audit.sampled_rows import (
+    FILE,
+    KEY,
+    read_at,
+    read_documents,
+    read_keyed,
+    shuffled_files,
+)
 from etl.audit.shown_documents import Documents, ShownDocument
+from etl.audit.trace_records import Cut, cut_of
 from etl.audit.value_counts import with_verdict
 from etl.delta.logical_file import LogicalFile
 from etl.delta.table import Table
 from etl.errors import TableError, nearest_names
 from etl.html.card import CardList
 from etl.lake.open_table import find_table, open_table
+from etl.lake.row_ranges import Address, RangeIndex
 
 _CANDIDATES: Final = 10  # matches to choose from, per document wanted; chosen here
 
@@ -37,7 +47,8 @@ def sample(
 
     ``verdict`` is kept or rejected. ``reason`` is a stage or a rule, as in ``gopher_quality`` or
     ``gopher_quality.short``, and ``lang`` a language. The text of a rejected document is read again from the
-    input if it is not stored. Another ``seed`` gives other documents.
+    input if it is not stored. Of a kept one, ``cut`` says what deduplication cuts out of its text. Another
+    ``seed`` gives other documents.
 
     Raises TableError if the lake does not exist, or if no document matches.
     """
@@ -53,9 +64,22 @@ def sample(
     columns = [name for name in table.schema.names if name not in unread]
     rows = read_documents(table, chosen, columns)
     verdicts = ["kept" if row["reason"] is None else "rejected" for row in rows]
-    return documents.show(
+    shown = documents.show(
         [{**row, "verdict": each} for row, each in zip(rows, verdicts, strict=True)]
     )
+    cuts = _cuts(find_table(storage.join(url, "duplicates")), shown)
+    return CardList(replace(each, cut=cuts.get((each.source, each.row))) for each in shown)
+
+
+def _cuts(table: Table | None, documents: Sequence[ShownDocument]) -> Mapping[Address, Cut]:
+    """Return what deduplication has cut out of kept documents whose texts are known, by address."""
+    texts = {(d.source, d.row): d.text for d in documents if d.text and d.verdict == "kept"}
+    if table is None or not texts or "cut" not in table.schema.names:
+        return {}
+    columns = [name for name in table.schema.names if name not in table.partition_columns]
+    found = read_at(table, RangeIndex.of(table), texts, columns)
+    rows = {(row["source"], row["row"]): row for row in found if row["kind"] not in schemas.WHOLE}
+    return {address: cut_of(row, texts[address], table) for address, row in rows.items()}
 
 
 def _candidate_files(table: Table, verdict: str | None, reason: str | None) -> pa.Table:

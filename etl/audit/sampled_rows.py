@@ -4,7 +4,7 @@ The order and the choice depend on a seed and the addresses of the rows alone.
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from etl.delta.live_rows import live_rows, read_live_rows
 from etl.delta.logical_file import LogicalFile
 from etl.delta.table import Table
 from etl.lake.random_keys import random_keys, uniform
+from etl.lake.row_ranges import Address, RangeIndex
 
 KEY = "key"
 """The column with the random key of a row, from 0 to 1."""
@@ -80,6 +81,18 @@ def read_in_file(
             if len(indices):
                 rows = opened.row_group(group).take(indices).to_pylist()
                 yield from (row for row in rows if (row["source"], row["row"]) in wanted)
+
+
+def read_at(
+    table: Table, index: RangeIndex, addresses: Iterable[Address], columns: Sequence[str]
+) -> Iterator[Mapping[str, Any]]:
+    """Yield some columns of the rows of a table with some addresses, given the index of its data files."""
+    by_file: dict[LogicalFile, set[Address]] = {}
+    for address in addresses:
+        for file in index.files_between(address, address):
+            by_file.setdefault(file, set()).add(address)
+    for file, wanted in by_file.items():
+        yield from read_in_file(table, file, wanted, columns)
 
 
 def _no_rows(table: Table, columns: Sequence[str]) -> pl.DataFrame:

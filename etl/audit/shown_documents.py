@@ -7,11 +7,11 @@ from typing import Any, Final
 
 from etl import schemas
 from etl.audit.rule_limits import FailedLimit, failed_limits, limits_of
-from etl.audit.sampled_rows import read_in_file
+from etl.audit.sampled_rows import read_at
 from etl.audit.source_texts import read_texts
+from etl.audit.trace_records import Cut
 from etl.audit.tune.rejudge import StoredFilter
 from etl.audit.tune.thresholds import Thresholds
-from etl.delta.logical_file import LogicalFile
 from etl.delta.table import Table
 from etl.html.card import Card, CardList, Shown, document_card
 from etl.lake.commit_info import find_record
@@ -42,6 +42,7 @@ class ShownDocument(Shown):
     signals: dict[str, float]
     text: str | None
     missing_text: str | None  # why the text is missing
+    cut: Cut | None = None  # what deduplication cuts out of it
 
     def _cards(self) -> list[Card]:
         """Return the document as a card."""
@@ -50,6 +51,8 @@ class ShownDocument(Shown):
         facts |= {f"failed limit {n}": limit for n, limit in enumerate(self.limits, 1)}
         facts |= {"id": self.id, "url": self.url, "language": self.lang}
         facts["no text"] = self.missing_text
+        if self.cut is not None:
+            facts["cut"] = self.cut.outcome
         return [document_card(self, facts)]
 
 
@@ -107,15 +110,8 @@ class Documents:
         """Return the texts that are stored, by address."""
         if self._texts is None or not rows:
             return {}
-        by_file: dict[LogicalFile, set[Address]] = {}
-        for address in ((row["source"], row["row"]) for row in rows):
-            for file in self._text_files.files_between(address, address):
-                by_file.setdefault(file, set()).add(address)
-        found = (
-            row
-            for file, wanted in by_file.items()
-            for row in read_in_file(self._texts, file, wanted, ["text"])
-        )
+        addresses = ((row["source"], row["row"]) for row in rows)
+        found = read_at(self._texts, self._text_files, addresses, ["text"])
         return {(r["source"], r["row"]): r["text"] for r in found if r["text"] is not None}
 
     def source_texts(

@@ -12,13 +12,13 @@ from etl.dedup.numbered_files import file_of
 from etl.dedup.short_documents import DECIDED_SHORT, empty_numbers
 from etl.dedup.snippets import INTERVALS, REQUESTS, snippet_texts
 from etl.kernels.bytes.cut_ranges import CutRanges, merge_ranges
-from etl.kernels.hashing.repeated_windows import (
+from etl.kernels.hashing.equal_chunks import (
     Intervals,
     are_repeats,
     compare_chunks,
-    find_repeats,
     may_share_windows,
 )
+from etl.kernels.hashing.repeated_windows import find_repeats
 from etl.kernels.hashing.sorted_sets import among, distinct
 from etl.kernels.hashing.window_anchors import LOCAL
 

@@ -22,7 +22,8 @@ from etl.dedup.stored_file_list import StoredFileList
 from etl.kernels.bytes.fixed_rows import copy_to_rows
 from etl.kernels.bytes.utf8 import Texts, frozen
 from etl.kernels.bytes.utf8 import texts as buffers
-from etl.kernels.hashing.repeated_windows import Intervals, hash_windows
+from etl.kernels.hashing.equal_chunks import Intervals
+from etl.kernels.hashing.repeated_windows import hash_windows
 
 _WORDS: Final = 16  # of 8 bytes in a row; fewer take more rows, more leave more bytes unused
 _ROW: Final = 8 * _WORDS

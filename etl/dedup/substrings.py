@@ -1,7 +1,7 @@
 """Deduplicate substrings: cut every passage of a least size that occurs earlier, in whichever document.
 
 Windows, anchors, intervals and chunks are defined in ``etl.kernels.hashing.window_anchors``; which intervals
-and windows are repeats, in ``etl.kernels.hashing.repeated_windows``.
+and windows are repeats, in ``equal_chunks`` and ``repeated_windows`` of the same package.
 
 1. The intervals of all documents are shuffled by key: 40 bytes each, 7 to 8 for each kilobyte of text. Of
    intervals with equal keys and chunks, all but the first are repeats.

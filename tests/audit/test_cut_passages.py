@@ -50,6 +50,18 @@ def test_a_trace_shows_the_passages_and_where_they_are(made: Recipe) -> None:
     assert PASSAGE[:40] in output
 
 
+def test_a_sample_shows_what_is_cut(made: Recipe) -> None:
+    found = {document.id: document for document in etl.sample(str(made.lake))}
+    assert found["first"].cut is None
+    assert found["second"].cut == trace(str(made.lake), id="second")[0].cut
+    assert found["short"].cut is not None
+    assert found["short"].cut.left_out
+    assert "1 passages" in repr(found["second"])
+    output = CliRunner().invoke(app, ["sample", str(made.lake)]).output
+    assert output.count("the first one also occurs in") == 2
+    assert PASSAGE[:40] in output
+
+
 def test_a_report_counts_passages_and_their_characters(made: Recipe) -> None:
     cuts = etl.duplicates(str(made.lake)).cuts
     assert cuts is not None

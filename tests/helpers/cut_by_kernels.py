@@ -4,14 +4,13 @@ import numpy as np
 import pyarrow as pa
 
 from etl.kernels.bytes.utf8 import texts as buffers
-from etl.kernels.hashing.repeated_windows import (
+from etl.kernels.hashing.equal_chunks import (
     Intervals,
     are_repeats,
     compare_chunks,
-    find_repeats,
-    hash_windows,
     may_share_windows,
 )
+from etl.kernels.hashing.repeated_windows import find_repeats, hash_windows
 from etl.kernels.hashing.window_anchors import LOCAL, find_anchors
 
 

@@ -23,7 +23,9 @@ def outcome(recipe: Recipe) -> Outcome:
     assert not make_plan(recipe).has_work()
     problems = verify(str(recipe.lake))
     assert problems == []
-    digests = {name: digest for name, digest in problems.digests.items() if name != SHUFFLED.name}
+    digests: Row = {
+        name: digest for name, digest in problems.digests.items() if name != SHUFFLED.name
+    }
     return {**rows_by_table(recipe), "digests": [digests]}
 
 
