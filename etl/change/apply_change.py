@@ -8,14 +8,11 @@
    next run follows first. With deduplication, it decides on all documents again before the tokens follow.
 """
 
-import random
-import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final
 
 import pyarrow as pa
 
@@ -30,7 +27,8 @@ from etl.change.changed_units import (
 )
 from etl.change.follow import Follower
 from etl.change.lake_change import LakeChange, find_lake_change
-from etl.errors import ConflictError, MismatchError
+from etl.errors import MismatchError
+from etl.lake.commit_attempts import repeat_commit
 from etl.lake.drop_units import sharing_units
 from etl.lake.jobs import Job
 from etl.lake.ledger import Ledger
@@ -41,10 +39,6 @@ from etl.lake.table_specs import DOCUMENTS
 from etl.parquet.data_file import DataFile
 from etl.recipe.recipe import Recipe
 
-Result = TypeVar("Result")
-
-_MAX_ATTEMPTS: Final = 20  # each failure means that another run's commit succeeded
-_PAUSE_SECONDS: Final = 1.0
 _THREADS: Final = 2  # chosen here: a unit's rows and texts are in memory for each
 
 
@@ -65,13 +59,13 @@ class Changer:
 
         Raises MismatchError with the reasons if the change cannot be applied exactly.
         """
-        change = self._repeat(self._replace)
+        change = repeat_commit(self._replace, url=str(self.recipe.lake))
         self.follow()
         return change
 
     def follow(self) -> None:
         """Let the tables follow the last change of the recipe, as far as they do not yet."""
-        self._repeat(self._follow)
+        repeat_commit(self._follow, url=str(self.recipe.lake))
 
     def _replace(self) -> LakeChange | None:
         schema, url = DOCUMENTS.schema(self.recipe), self.recipe.table_url("documents")
@@ -114,7 +108,8 @@ class Changer:
             write(unit, judged, read)
 
         with ThreadPoolExecutor(_THREADS) as pool:
-            deque(pool.map(write_rest, sorted(units - written.keys())), maxlen=0)
+            for _ in pool.map(write_rest, sorted(units - written.keys())):
+                pass  # raises its error
         added = [file for unit in sorted(written) for file in written[unit]]
         removed = {file["path"] for unit in units for file in change.files[unit]}
         wide = (schema, DOCUMENTS.layout) if change.is_wide else None
@@ -144,19 +139,6 @@ class Changer:
         for ledger in (ledgers[step] for step in self.recipe.steps if step in ledgers):
             if (changes := ledger.foreign_changes()) is not None:
                 raise changes.error(ledger.url)
-
-    def _repeat(self, attempt: Callable[[], Result]) -> Result:
-        """Make attempts until none conflicts with a commit of another job, and return its result."""
-        for _ in range(_MAX_ATTEMPTS):
-            try:
-                return attempt()
-            except ConflictError:
-                time.sleep(_PAUSE_SECONDS * random.random())  # noqa: S311 - so that one of two comes first
-        raise ConflictError(
-            f"{_MAX_ATTEMPTS} attempts to change the recipe conflicted with commits of other runs",
-            where=str(self.recipe.lake),
-            hint="run again when the other runs have ended",
-        )
 
 
 _NOTHING: Final = UnitChange(leave=0, come=0, others=0, by_text=frozenset(), by_input=frozenset())
