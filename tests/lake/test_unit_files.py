@@ -146,7 +146,7 @@ def test_small_files_of_all_tables_are_merged(lakes: tuple[Recipe, Recipe]) -> N
 
 def test_units_stay_what_they_were(lakes: tuple[Recipe, Recipe]) -> None:
     before, after = ([*kept_units(Table.open(each.table_url("texts")))] for each in lakes)
-    assert len(before) == 20
+    assert len(before) == 10
     for first, second in zip(before, after, strict=True):
         names = ("key", "source", "rows", "first_row", "last_row")
         assert [getattr(first, n) for n in names] == [getattr(second, n) for n in names]
