@@ -22,7 +22,7 @@ from etl.audit.sampled_rows import (
     shuffled_files,
 )
 from etl.audit.shown_documents import Documents, ShownDocument
-from etl.audit.trace_records import Cut, cut_of
+from etl.audit.trace_records import Cut, cut_of, recorded_cutting_stage
 from etl.audit.value_counts import with_verdict
 from etl.delta.logical_file import LogicalFile
 from etl.delta.table import Table
@@ -79,7 +79,8 @@ def _cuts(table: Table | None, documents: Sequence[ShownDocument]) -> Mapping[Ad
     columns = [name for name in table.schema.names if name not in table.partition_columns]
     found = read_at(table, RangeIndex.of(table), texts, columns)
     rows = {(row["source"], row["row"]): row for row in found if row["kind"] not in schemas.WHOLE}
-    return {address: cut_of(row, texts[address], table) for address, row in rows.items()}
+    stage = recorded_cutting_stage(table)
+    return {address: cut_of(row, texts[address], table, stage) for address, row in rows.items()}
 
 
 def _candidate_files(table: Table, verdict: str | None, reason: str | None) -> pa.Table:

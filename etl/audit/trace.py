@@ -21,6 +21,7 @@ from etl.audit.trace_records import (
     TracedTokens,
     commit_of,
     cut_of,
+    recorded_cutting_stage,
 )
 from etl.delta.table import Table
 from etl.delta.vacuum_records import is_vacuumed
@@ -102,7 +103,8 @@ class _TraceableLake:
         if decision is not None and decision[0]["kind"] in schemas.WHOLE:
             duplicate = self._duplicate(*decision)
         elif decision is not None:
-            cut = cut_of(decision[0], shown.text or "", decision[1])
+            row, table = decision
+            cut = cut_of(row, shown.text or "", table, recorded_cutting_stage(table))
         found = {name: table.find(address) for name, table in self._tokens.items() if kept}
         tokens = {name: each for name, each in found.items() if each is not None}
         return Trace(

@@ -57,9 +57,11 @@ def recorded_cutting_stage(table: Table) -> DedupStage:
     return find_cutting_stage(stages) or DedupParagraphs()
 
 
-def cut_of(row: Mapping[str, Any], text: str, table: Table) -> Cut:
-    """Describe the cut that a row of ``duplicates`` records for a document with this text."""
-    stage = recorded_cutting_stage(table)
+def cut_of(row: Mapping[str, Any], text: str, table: Table, stage: DedupStage) -> Cut:
+    """Describe the cut that a row of ``duplicates`` records for a document with this text.
+
+    ``stage`` is the one of ``recorded_cutting_stage``.
+    """
     return Cut(
         rule=stage.kind,
         unit=stage.cut_unit,

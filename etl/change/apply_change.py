@@ -109,7 +109,7 @@ class Changer:
 
         with ThreadPoolExecutor(_THREADS) as pool:
             for _ in pool.map(write_rest, sorted(units - written.keys())):
-                pass  # raises its error
+                pass  # the results, for the errors of units
         added = [file for unit in sorted(written) for file in written[unit]]
         removed = {file["path"] for unit in units for file in change.files[unit]}
         wide = (schema, DOCUMENTS.layout) if change.is_wide else None

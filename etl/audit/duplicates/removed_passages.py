@@ -13,6 +13,7 @@ from etl.audit.duplicates.rows_by_source import RowsBySource, read_batches
 from etl.audit.row_lookup import text_of
 from etl.audit.trace_records import Cut, cut_of, recorded_cutting_stage
 from etl.delta.table import Table
+from etl.stages.dedup_base import DedupStage
 
 _COLUMNS: Final = (
     *("kind", "source", "row", "cut", "cut_chars", "similarity"),
@@ -81,7 +82,9 @@ def cut_totals(
         left_out=left_out,
         left_out_chars=left_out_chars,
         tokens=None if ratio is None else round(ratio * (chars + left_out_chars)),
-        largest=[_described(texts, duplicates, row) for row in largest.iter_rows(named=True)],
+        largest=[
+            _described(texts, duplicates, stage, row) for row in largest.iter_rows(named=True)
+        ],
     )
 
 
@@ -91,9 +94,11 @@ def _first(rows: pl.DataFrame, top: int) -> pl.DataFrame:
     return rows.sort("cut_chars", "source", "row", descending=descending).head(top)
 
 
-def _described(texts: Table, duplicates: Table, row: dict[str, Any]) -> CutDocument:
+def _described(
+    texts: Table, duplicates: Table, stage: DedupStage, row: dict[str, Any]
+) -> CutDocument:
     document = text_of(texts, row["source"], row["row"])
-    cut = cut_of(row, document["text"], duplicates)
+    cut = cut_of(row, document["text"], duplicates, stage)
     return CutDocument(source=row["source"], row=row["row"], id=document["id"], cut=cut)
 
 
