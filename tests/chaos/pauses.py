@@ -195,9 +195,9 @@ def _lifetime(seconds: float | None) -> Iterator[None]:
 
 
 def _release_oldest(lake: str) -> Release:
-    """Release the oldest version that has tokens, whose files a vacuum may delete."""
+    """Release the oldest version that has tokens, whose files a vacuum may delete, or an empty table."""
     tokens = Table.open(storage.join(lake, "tokens"))
-    oldest = min(commit.version for commit in tokens.commits() if commit.add)
+    oldest = min((commit.version for commit in tokens.commits() if commit.add), default=None)
     return create_release(lake, f"release-{uuid.uuid4().hex[:8]}", version=oldest)
 
 
