@@ -25,44 +25,67 @@ from etl.kernels.hashing.window_anchors import LOCAL
 CUT_MESSAGES: Final = empty_numbers("document", "start", "end", "keeper", "bucket")
 """Ranges of bytes to cut from documents."""
 
-WINDOW_CUTS: Final = empty_numbers("hash", *CUT_MESSAGES.columns)
-"""Ranges of windows that are repeats, with the key of their interval; not merged."""
+WINDOW_CUTS: Final = empty_numbers("hash", *CUT_MESSAGES.columns, "is_lost")
+"""Ranges of windows that are repeats, with the key of their interval; not merged.
+
+``is_lost`` is 1 if the document that keeps them is short."""
+
+KEYS: Final = empty_numbers("hash")
+"""Keys of intervals."""
 
 MARKED: Final = INTERVALS.assign(state=pd.Series(dtype="int64"))
 """Intervals, and what short documents mean for each: one of the states below."""
 
 UNTOUCHED: Final = 0
-"""The state of an interval whose key no short document has: what has been decided for its key is valid."""
+"""The state of an interval of whose key a short document keeps nothing: what has been decided is valid."""
 
 TOUCHED: Final = 1
-"""The state of an interval whose key a short document has."""
+"""The state of an interval whose key must be compared again."""
 
 GOES: Final = 2
 """The state of an interval of a short document."""
 
 
-def mark_short(intervals: pd.DataFrame, short: pd.DataFrame) -> pd.DataFrame:
-    """Return all intervals with their states; ``short`` has the documents that are dropped."""
-    hashes = intervals["hash"].to_numpy()
-    goes = among(intervals["document"].to_numpy(), short["document"].to_numpy())
-    goes |= intervals["ordinal"].to_numpy() == DECIDED_SHORT
-    touched = among(hashes, distinct(hashes[goes]))
-    return intervals[INTERVALS.columns].assign(state=np.where(goes, GOES, touched * TOUCHED))
+def documents_of_cuts(cuts: pd.DataFrame) -> NDArray[np.int64]:
+    """Return the documents that lose windows, and the keepers of these that may be short."""
+    keepers = cuts["keeper"].to_numpy()[cuts["is_lost"].to_numpy() == 0]
+    return np.concatenate([cuts["document"].to_numpy(), keepers])
 
 
-def that_stay(marked: pd.DataFrame) -> pd.DataFrame:
-    """Return the intervals of documents that are not short."""
-    return marked[marked["state"] != GOES]
+def cuts_that_stay(cuts: pd.DataFrame, short: pd.DataFrame) -> pd.DataFrame:
+    """Return the ranges of windows of documents that are not short, marked if a short one keeps them."""
+    dropped = short["document"].to_numpy()
+    is_lost = among(cuts["keeper"].to_numpy(), dropped) | (cuts["is_lost"].to_numpy() > 0)
+    stays = ~among(cuts["document"].to_numpy(), dropped)
+    return cuts.assign(is_lost=is_lost.astype(np.int64))[stays][WINDOW_CUTS.columns]
 
 
-def touched_keys(marked: pd.DataFrame) -> pd.DataFrame:
-    """Return the keys, as ``hash``, that short documents have."""
-    return pd.DataFrame({"hash": distinct(marked["hash"].to_numpy()[marked["state"] == GOES])})
+def lost_keys(cuts: pd.DataFrame) -> pd.DataFrame:
+    """Return the keys, as ``hash``, of ranges that short documents keep."""
+    return pd.DataFrame({"hash": _lost_keys(cuts)})
+
+
+def _lost_keys(cuts: pd.DataFrame) -> NDArray[np.int64]:
+    return distinct(cuts["hash"].to_numpy()[cuts["is_lost"].to_numpy() > 0])
 
 
 def untouched(cuts: pd.DataFrame, touched: pd.DataFrame) -> pd.DataFrame:
-    """Return the ranges of windows whose keys no short document has."""
-    return cuts[~among(cuts["hash"].to_numpy(), distinct(touched["hash"].to_numpy()))]
+    """Return the ranges of windows of whose keys no short document keeps anything."""
+    hashes = cuts["hash"].to_numpy()
+    again = np.concatenate([_lost_keys(cuts), touched["hash"].to_numpy()])
+    return cuts[~among(hashes, distinct(again))]
+
+
+def touched_keys(marked: pd.DataFrame) -> pd.DataFrame:
+    """Return the keys, as ``hash``, of touched intervals."""
+    return pd.DataFrame({"hash": distinct(marked["hash"].to_numpy()[marked["state"] == TOUCHED])})
+
+
+def that_stay(marked: pd.DataFrame, lost: pd.DataFrame) -> pd.DataFrame:
+    """Return the intervals of documents that are not short; those with ``lost`` keys are touched, too."""
+    stay = marked[marked["state"] != GOES]
+    is_lost = among(stay["hash"].to_numpy(), distinct(lost["hash"].to_numpy()))
+    return stay.assign(state=np.where(is_lost, TOUCHED, stay["state"]))[MARKED.columns]
 
 
 @dataclass(frozen=True)
@@ -80,6 +103,21 @@ class CompareIntervals:
         ends = starts + found["windows"][is_cut] - 1 + self.min_bytes
         documents = found["document"]
         return _merged(documents[is_cut], starts, ends, documents[firsts][is_cut])
+
+    def mark_short(self, intervals: pd.DataFrame, short: pd.DataFrame) -> pd.DataFrame:
+        """Return all intervals with their states; ``short`` has the documents that are dropped.
+
+        A document that has a first interval of others, and goes, makes another one the first. Which intervals
+        of other documents repeat which stays the same if it has none: their firsts are the same.
+        """
+        found, _, firsts, num_chunks = self._compare(intervals)
+        goes = among(found["document"], short["document"].to_numpy())
+        goes |= found["ordinal"] == DECIDED_SHORT
+        # Without it, a key may have few enough chunks for their bytes, which were not compared before.
+        changes = goes & (num_chunks > self.chunks_per_key)
+        changes |= goes[firsts] & ~goes & (found["ordinal"] >= 0)
+        touched = among(found["hash"], distinct(found["hash"][changes]))
+        return pd.DataFrame(found).assign(state=np.where(goes, GOES, touched * TOUCHED))
 
     def requests(self, intervals: pd.DataFrame) -> pd.DataFrame:
         """Return the intervals whose windows must be compared, with the columns of ``REQUESTS``.
@@ -108,9 +146,9 @@ class CompareIntervals:
 
     def window_cuts(self, snippets: pd.DataFrame) -> pd.DataFrame:
         """Return the ranges of repeated windows, with the columns of ``WINDOW_CUTS``."""
-        keys, intervals, are_decided, texts = snippet_texts(snippets)
+        keys, intervals, ordinals, texts = snippet_texts(snippets)
         found = find_repeats(keys, texts, intervals, self.min_bytes)
-        is_cut = ~are_decided[found.intervals]
+        is_cut = ordinals[found.intervals] >= 0
         owners, firsts = found.intervals[is_cut], found.firsts[is_cut]
         documents = intervals.documents[owners]
         columns = {
@@ -119,8 +157,10 @@ class CompareIntervals:
             "start": found.starts[is_cut],
             "end": found.ends[is_cut],
             "keeper": intervals.documents[firsts],
+            "bucket": group_of(documents),
+            "is_lost": (ordinals[firsts] == DECIDED_SHORT).astype(np.int64),
         }
-        return pd.DataFrame(columns).assign(bucket=group_of(documents))
+        return pd.DataFrame(columns)
 
     def merged(self, cuts: pd.DataFrame) -> pd.DataFrame:
         """Return the same bytes in fewer ranges, with the columns of ``CUT_MESSAGES``."""

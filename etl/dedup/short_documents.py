@@ -48,7 +48,7 @@ _ANSWERS = empty_numbers("document", "range")
 
 def leave_out_short(passages: dd.DataFrame, short: dd.DataFrame) -> dd.DataFrame:
     """Return the passages of the documents that stay, in their partitions; see ``map_with_short``."""
-    return map_with_short(without_short, passages, short, meta=passages._meta)
+    return map_with_short(without_short, passages, short, asks=undecided, meta=passages._meta)
 
 
 def map_with_short(
@@ -56,15 +56,16 @@ def map_with_short(
     passages: dd.DataFrame,
     short: dd.DataFrame,
     *,
+    asks: Callable[[pd.DataFrame], NDArray[np.int64]],
     meta: pd.DataFrame,
 ) -> dd.DataFrame:
     """Return what a function returns for each partition of passages and the short documents in it.
 
     ``short`` has the documents that are dropped, in partitions by ``bucket``. If there are several of both,
-    each partition of passages asks for its documents.
+    each partition of passages asks for its documents, which ``asks`` returns.
     """
     if passages.npartitions > 1 and short.npartitions > 1:
-        ask = partial(questions, partitions=passages.npartitions)
+        ask = partial(questions, asks=asks, partitions=passages.npartitions)
         asked = map_frames("cuts.short", ask, passages, meta=_QUESTIONS)
         asked = shuffle_by_value(asked, "bucket", short.npartitions)
         answered = map_frames("cuts.short", answers, short, asked, meta=_ANSWERS)
@@ -74,9 +75,19 @@ def map_with_short(
     return map_frames("cuts.short", function, passages, short, meta=meta)
 
 
-def questions(passages: pd.DataFrame, *, partitions: int) -> pd.DataFrame:
-    """Return the undecided documents of a partition, with a range that leads back to it."""
-    documents = distinct(passages["document"].to_numpy()[passages["ordinal"].to_numpy() >= 0])
+def undecided(passages: pd.DataFrame) -> NDArray[np.int64]:
+    """Return the documents of a partition of passages that are not decided."""
+    return passages["document"].to_numpy()[passages["ordinal"].to_numpy() >= 0]
+
+
+def questions(
+    passages: pd.DataFrame,
+    *,
+    asks: Callable[[pd.DataFrame], NDArray[np.int64]],
+    partitions: int,
+) -> pd.DataFrame:
+    """Return the documents that a partition asks for, with a range that leads back to it."""
+    documents = distinct(asks(passages))
     # Any range of a partition leads back to it, so the first passage's is enough.
     own = range_of(passages["hash"].to_numpy()[:1], partitions)
     columns = {"document": documents, "range": np.resize(own, len(documents))}

@@ -37,8 +37,8 @@ REQUESTS: Final = empty_numbers(
 )
 """Intervals whose bytes are needed; ``hashed`` is 1 if the hashes of their windows are needed instead."""
 
-SNIPPETS: Final = empty_numbers("hash", "document", "ordinal", "windows", "decided", "part", *_TEXT)
-"""Rows of intervals' bytes; ``part`` numbers the rows of an interval."""
+SNIPPETS: Final = empty_numbers("hash", "document", "start", "windows", "ordinal", "part", *_TEXT)
+"""Rows of intervals' bytes; ``part`` numbers the rows of an interval, ``start`` is its first byte."""
 
 
 class _Snippets(NamedTuple):
@@ -145,9 +145,9 @@ def _as_frame(snippets: _Snippets) -> pd.DataFrame:
     columns = {
         "hash": requests["hash"],
         "document": requests["document"],
-        "ordinal": requests["start"],
+        "start": requests["start"],
         "windows": requests["windows"],
-        "decided": (requests["ordinal"] < 0).cast(pl.Int64),
+        "ordinal": requests["ordinal"],
     }
     repeated = {name: np.repeat(column.to_numpy(), counts) for name, column in columns.items()}
     part = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -160,22 +160,22 @@ class SnippetTexts(NamedTuple):
 
     keys: NDArray[np.int64]  # (n,)
     intervals: Intervals
-    are_decided: NDArray[np.bool_]  # (n,)
+    ordinals: NDArray[np.int64]  # (n,) negative in decided documents
     texts: Texts
 
 
 def snippet_texts(snippets: pd.DataFrame) -> SnippetTexts:
     """Return the intervals and bytes of a frame with the columns of ``SNIPPETS``."""
     frame = pl.DataFrame({name: snippets[name].to_numpy() for name in SNIPPETS.columns})
-    frame = frame.sort("hash", "document", "ordinal", "part")
+    frame = frame.sort("hash", "document", "start", "part")
     rows = np.ascontiguousarray(frame.select(_TEXT).to_numpy())
     heads = np.flatnonzero(frame["part"].to_numpy() == 0)
     ends = np.append(heads, len(frame)) * _ROW
     first = frame[heads]
     intervals = Intervals(
         first["document"].to_numpy().copy(),
-        first["ordinal"].to_numpy().astype(np.int32),
+        first["start"].to_numpy().astype(np.int32),
         first["windows"].to_numpy().astype(np.int32),
     )
     texts = Texts(frozen(ends), frozen(rows.view(np.uint8).reshape(-1)), None)
-    return SnippetTexts(first["hash"].to_numpy(), intervals, first["decided"].to_numpy() > 0, texts)
+    return SnippetTexts(first["hash"].to_numpy(), intervals, first["ordinal"].to_numpy(), texts)

@@ -10,7 +10,7 @@ and windows are repeats, in ``equal_chunks`` and ``repeated_windows`` of the sam
    a notice on a million pages, two hashes of each window are shuffled instead, by the first hash, so that
    no partition must hold all of them.
 3. The ranges of repeats are merged and sent to their documents. Documents that would become too short are
-   dropped, and the keys that these have are compared again without them, as in ``etl.dedup.paragraphs``.
+   dropped, as in ``etl.dedup.paragraphs``, and the keys of which they keep passages are compared again.
 
 Decided documents take part by their stored keys; their bytes are read only where 2. needs them. As each
 window belongs to one interval, and intervals of different keys share no window, partitions of keys are
@@ -42,10 +42,13 @@ from etl.compute.frame_shuffles import (
 from etl.compute.frame_tasks import map_frames
 from etl.dedup.compare_intervals import (
     CUT_MESSAGES,
+    KEYS,
     MARKED,
     WINDOW_CUTS,
     CompareIntervals,
-    mark_short,
+    cuts_that_stay,
+    documents_of_cuts,
+    lost_keys,
     that_stay,
     touched_keys,
     untouched,
@@ -63,6 +66,7 @@ from etl.dedup.short_documents import (
     decided_ordinals,
     empty_numbers,
     map_with_short,
+    undecided,
 )
 from etl.dedup.snippets import INTERVALS, REQUESTS, SNIPPETS, SnippetReader, intervals_of
 from etl.kernels.bytes.cut_ranges import (
@@ -102,13 +106,19 @@ def find_repeated_substrings(
     comparison = _Comparison(inputs, stage)
     windows = comparison.window_cuts(intervals)
     short = writer.write_short(client, comparison.cuts(intervals, [*windows]), stage.kind)
-    # What short documents have no part in stays as it is: keys are decided independently.
-    marked = map_with_short(mark_short, intervals, short.short(), meta=MARKED)
+    # Where short documents keep nothing, decisions stay valid: keys are decided independently.
+    marked = comparison.mark_short(intervals, short.short())
     marked = hold_frame(client, marked, label=stage.kind)
-    touched = map_frames("cuts.touched", touched_keys, marked, meta=MARKED[["hash"]])
-    touched = shuffle_by_range(touched, "hash", windows.texts.npartitions)
-    known = map_frames("cuts.known", untouched, windows.texts, touched, meta=WINDOW_CUTS)
-    remaining = map_frames("cuts.remaining", that_stay, marked, meta=MARKED)
+    staying = map_with_short(
+        cuts_that_stay, windows.texts, short.short(), asks=documents_of_cuts, meta=WINDOW_CUTS
+    )
+    staying = hold_frame(client, staying, label=stage.kind)
+    touched = map_frames("cuts.touched", touched_keys, marked, meta=KEYS)
+    touched = shuffle_by_range(touched, "hash", staying.npartitions)
+    known = map_frames("cuts.known", untouched, staying, touched, meta=WINDOW_CUTS)
+    lost = map_frames("cuts.lost", lost_keys, staying, meta=KEYS)
+    lost = shuffle_by_range(lost, "hash", marked.npartitions)
+    remaining = map_frames("cuts.remaining", that_stay, marked, lost, meta=MARKED)
     again = comparison.window_cuts(remaining)
     cut = writer.write_cut(client, comparison.cuts(remaining, [known, *again]), stage.kind)
     new = (*short.data_files(), *cut.data_files())
@@ -204,6 +214,11 @@ class _Comparison:
         ]
         whole = map_frames("cuts.repeats", tasks.cuts, intervals, meta=CUT_MESSAGES)
         return shuffle_by_group(dd.concat([whole, *found]), self.inputs.files)
+
+    def mark_short(self, intervals: dd.DataFrame, short: dd.DataFrame) -> dd.DataFrame:
+        """Return the intervals with their states; ``short`` has the documents that are dropped."""
+        mark = self._tasks.mark_short
+        return map_with_short(mark, intervals, short, asks=undecided, meta=MARKED)
 
     def window_cuts(self, intervals: dd.DataFrame) -> _WindowCuts:
         """Return the ranges of repeated windows; the first part is held by the workers."""

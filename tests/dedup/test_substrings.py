@@ -185,6 +185,32 @@ def test_a_short_document_of_an_earlier_run_keeps_nothing(client: Client, place:
     assert verify(str(recipe.lake)) == []
 
 
+def test_what_short_documents_kept_is_decided_again(client: Client, place: UPath) -> None:
+    """A passage is in part in one document, whole in a second, which becomes short, and in a third."""
+    rng = random.Random(3)
+    notice = "A notice that all the pages have, which says nothing. "
+    bodies = [f"{notice}And the page that keeps it, with words of its own."]
+    for _ in range(40):
+        passage = "".join(rng.choices("klmnopqrst", k=rng.randrange(40, 56)))
+        part = passage[rng.randrange(1, 8) : rng.randrange(40, 56)]
+        own = [" ".join(f"{rng.random()}" for _ in range(2)) for _ in range(4)]
+        bodies += [
+            f"{own[0]} {part} {own[1]}",
+            f"{notice}{passage}",
+            f"{own[2]} {passage} {own[3]}",
+        ]
+    found: list[Record] = [
+        {"doc_id": f"{k}", "body": body, "link": None} for k, body in enumerate(bodies)
+    ]
+    stage = DedupSubstrings(min_bytes=32, min_chars=60, snap="characters")
+    recipe = make(place / "lake", write(place / "in", found, 1), stage)
+    run(recipe, cluster=client)
+    expected = naive(found, stage)
+    kinds = {kind: sum(fate[0] == kind for fate in expected.values()) for kind in ("cut", "short")}
+    assert min(kinds.values()) > 30
+    assert fates(recipe) == expected
+
+
 def test_other_limits_of_what_remains_read_no_documents_again(client: Client, place: UPath) -> None:
     source = write(place / "in", records(1), 2)
     stage = DedupSubstrings(min_bytes=32, min_chars=0)
