@@ -19,7 +19,7 @@ from pathlib import PurePosixPath
 
 from etl import storage
 from etl.audit.verify.log_checks import check_logs
-from etl.audit.verify.small_file_checks import REMOVABLE
+from etl.audit.verify.small_file_checks import REMOVABLE, check_removable_files
 from etl.audit.verify.verify import Problem, verify
 from etl.delta import vacuum_records
 from etl.delta.table import Table
@@ -80,7 +80,8 @@ def _repair_once(lake: str, job: Job | None, result: Repair) -> bool:
     """Repair what can be repaired at once; return whether there may be more to repair."""
     logs = check_logs(lake)
     is_empty = not logs.tables and bool(result.logs)  # no log had a sound entry
-    problems = logs.problems if logs.damage or is_empty else verify(lake)
+    is_readable = not (logs.damage or is_empty)
+    problems = verify(lake) if is_readable else [*logs.problems, *check_removable_files(lake)]
     result.problems += [problem for problem in problems if problem not in result.problems]
     small = [problem for problem in problems if _is_small(problem)]
     if job is not None and (logs.damage or any(map(_is_vacuumed, small))):

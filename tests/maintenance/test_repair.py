@@ -193,8 +193,12 @@ def test_a_lake_whose_logs_are_all_empty_starts_again(client: Client, changing: 
     for kind in (*changing.steps, "keys"):
         for path in (at(changing.lake) / kind / "_delta_log").iterdir():
             path.write_bytes(b"")
+    lease = at(changing.lake) / "leases" / "run-0123456789ab.json"
+    lease.parent.mkdir(exist_ok=True)
+    lease.write_bytes(b"")  # as after a power failure
     shown = repair(changing.lake)
     done = repair(changing.lake, drop=True)
+    assert done.files == shown.files == ["leases/run-0123456789ab.json"]
     assert done.logs == shown.logs == ["tokens", "keys", "duplicates", "texts", "documents"]
     assert run(changing, cluster=client).ok
     assert rows(changing) == before

@@ -26,18 +26,23 @@ def check_small_files(lake: str) -> Iterator[Problem]:
         )
     for damage in checked_json.find_damage(finished_uri(lake), hint=releases.RESTORED):
         yield Problem(FINISHED, _path(lake, FINISHED, damage), _what(damage))
-    for folder in REMOVABLE:
-        for file in storage.find_files(storage.join(lake, folder)):
-            try:
-                checked_json.read(file.uri, hint=_REMOVED)
-            except TableError as error:
-                yield Problem(folder, _path(lake, folder, error), _what(error))
+    yield from check_removable_files(lake)
     for table in table_names(lake):
         url = storage.join(lake, table)
         for key in vacuum_records.record_keys(url):
             uri = vacuum_records.record_uri(url, key)
             for damage in checked_json.find_damage(uri, hint=releases.RESTORED):
                 yield Problem(table, _path(lake, table, damage), _what(damage))
+
+
+def check_removable_files(lake: str) -> Iterator[Problem]:
+    """Yield the damaged files in the folders ``REMOVABLE``."""
+    for folder in REMOVABLE:
+        for file in storage.find_files(storage.join(lake, folder)):
+            try:
+                checked_json.read(file.uri, hint=_REMOVED)
+            except TableError as error:
+                yield Problem(folder, _path(lake, folder, error), _what(error))
 
 
 def _path(lake: str, folder: str, error: TableError) -> str:
