@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 from etl.schemas.names import TableName, is_tokens
 
-FORMAT_VERSION: Literal[10] = 10
+FORMAT_VERSION: Literal[11] = 11
 """The version of the tables and records of a lake. A release reads and writes one version."""
 
 
@@ -149,7 +149,7 @@ def fingerprint_of(fingerprints: Mapping[TableName, str]) -> str | None:
 class Lineage(_Record):
     """The record of one commit, which ``Table.history`` yields as JSON under ``tokenlake``."""
 
-    format: Literal[10] = FORMAT_VERSION
+    format: Literal[11] = FORMAT_VERSION
     run_id: str
     recipe: str  # its name
     fingerprint: str  # sha256 of everything that determines the rows of the table

@@ -160,10 +160,11 @@ ANCHORS = pa.schema(
         pa.field("anchor_keys", list_of(pa.int64())),
         pa.field("anchor_chunks", list_of(pa.int64())),
         pa.field("anchor_windows", list_of(pa.int32())),
+        pa.field("anchor_cores", list_of(pa.int32())),
     ]
 )
 """The columns of ``texts`` for comparing substrings: its intervals of windows (``etl.kernels.hashing``), with
-a key, a hash of the bytes and the number of windows of each; null in rejected rows."""
+a key, a hash of the bytes, the number of windows and hashes of their cores; null in rejected rows."""
 
 DEDUP_COLUMNS = pa.schema([CONTENT_HASH, SIGNATURE, *UNITS, *ANCHORS])
 """All columns of ``texts`` that deduplication stages compare documents by."""
@@ -199,6 +200,7 @@ COLUMN_CONTENT: Final[Mapping[str, str]] = {
     "anchor_keys": "a hash of the anchor of each run of windows with the same anchor",
     "anchor_chunks": "a hash of all bytes of these windows; 0 if they occur before in the text",
     "anchor_windows": "the number of these windows",
+    "anchor_cores": "hashes of the bytes beside the anchor",
     "verdict": "`kept` or `rejected`, the partition of the table",
     "tokens": "the token ids",
     "num_tokens": "how many tokens the row is about",

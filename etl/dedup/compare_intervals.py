@@ -1,7 +1,7 @@
 """Compare intervals of windows: which are repeats, and of which the bytes must be read."""
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -88,6 +88,16 @@ def that_stay(marked: pd.DataFrame, lost: pd.DataFrame) -> pd.DataFrame:
     return stay.assign(state=np.where(is_lost, TOUCHED, stay["state"]))[MARKED.columns]
 
 
+class _Compared(NamedTuple):
+    """Intervals of a partition, compared by their chunks."""
+
+    columns: dict[str, NDArray[Any]]  # of ``INTERVALS``
+    firsts: NDArray[np.int64]  # (n,) the first interval with the same key and chunk
+    chunks_of_key: NDArray[np.int32]  # (n,)
+    are_repeats: NDArray[np.bool_]  # (n,) of undecided documents
+    may_share_windows: NDArray[np.bool_]  # (n,) with intervals of other chunks
+
+
 @dataclass(frozen=True)
 class CompareIntervals:
     """Partition tasks that compare intervals and windows."""
@@ -97,12 +107,13 @@ class CompareIntervals:
 
     def cuts(self, intervals: pd.DataFrame) -> pd.DataFrame:
         """Return the ranges of repeats: local intervals, and all but the first of equal chunks."""
-        found, is_repeat, firsts, _ = self._compare(intervals)
-        is_cut = is_repeat | ((found["chunk"] == LOCAL) & (found["ordinal"] >= 0))
-        starts = found["ordinal"][is_cut]
-        ends = starts + found["windows"][is_cut] - 1 + self.min_bytes
-        documents = found["document"]
-        return _merged(documents[is_cut], starts, ends, documents[firsts][is_cut])
+        found = self._compare(intervals)
+        is_local = found.columns["chunk"] == LOCAL
+        is_cut = found.are_repeats | (is_local & (found.columns["ordinal"] >= 0))
+        starts = found.columns["ordinal"][is_cut]
+        ends = starts + found.columns["windows"][is_cut] - 1 + self.min_bytes
+        documents = found.columns["document"]
+        return _merged(documents[is_cut], starts, ends, documents[found.firsts][is_cut])
 
     def mark_short(self, intervals: pd.DataFrame, short: pd.DataFrame) -> pd.DataFrame:
         """Return all intervals with their states; ``short`` has the documents that are dropped.
@@ -110,29 +121,31 @@ class CompareIntervals:
         A document that has a first interval of others, and goes, makes another one the first. Which intervals
         of other documents repeat which stays the same if it has none: their firsts are the same.
         """
-        found, _, firsts, num_chunks = self._compare(intervals)
-        goes = among(found["document"], short["document"].to_numpy())
-        goes |= found["ordinal"] == DECIDED_SHORT
+        found = self._compare(intervals)
+        hashes, ordinals = found.columns["hash"], found.columns["ordinal"]
+        goes = among(found.columns["document"], short["document"].to_numpy())
+        goes |= ordinals == DECIDED_SHORT
         # Without it, a key may have few enough chunks for their bytes, which were not compared before.
-        changes = goes & (num_chunks > self.chunks_per_key)
-        changes |= goes[firsts] & ~goes & (found["ordinal"] >= 0)
-        touched = among(found["hash"], distinct(found["hash"][changes]))
-        return pd.DataFrame(found).assign(state=np.where(goes, GOES, touched * TOUCHED))
+        changes = goes & (found.chunks_of_key > self.chunks_per_key)
+        changes |= goes[found.firsts] & ~goes & (ordinals >= 0)
+        touched = among(hashes, distinct(hashes[changes]))
+        state = np.where(goes, GOES, touched * TOUCHED)
+        return intervals[INTERVALS.columns].assign(state=state)
 
     def requests(self, intervals: pd.DataFrame) -> pd.DataFrame:
         """Return the intervals whose windows must be compared, with the columns of ``REQUESTS``.
 
         If they have states, only intervals of touched keys and of keys with very many chunks.
         """
-        found, is_repeat, firsts, num_chunks = self._compare(intervals)
-        is_local, is_decided = found["chunk"] == LOCAL, found["ordinal"] < 0
+        found = self._compare(intervals)
+        is_local, is_decided = found.columns["chunk"] == LOCAL, found.columns["ordinal"] < 0
         # Of a decided document, the first interval with a chunk is enough.
-        is_other = is_decided & (firsts != np.arange(len(firsts)))
-        wanted = (num_chunks != 1) & ~is_repeat & ~is_local & ~is_other
-        hashed = num_chunks > self.chunks_per_key
+        is_other = is_decided & (found.firsts != np.arange(len(is_decided)))
+        wanted = found.may_share_windows & ~found.are_repeats & ~is_local & ~is_other
+        hashed = found.chunks_of_key > self.chunks_per_key
         if "state" in intervals:
             wanted &= hashed | (intervals["state"].to_numpy() == TOUCHED)
-        columns = {name: values[wanted] for name, values in found.items()}
+        columns = {name: values[wanted] for name, values in found.columns.items()}
         columns["hashed"] = hashed[wanted].astype(np.int64)
         columns["bucket"] = file_of(columns["document"])
         return pd.DataFrame(columns)[REQUESTS.columns]
@@ -146,9 +159,9 @@ class CompareIntervals:
 
     def window_cuts(self, snippets: pd.DataFrame) -> pd.DataFrame:
         """Return the ranges of repeated windows, with the columns of ``WINDOW_CUTS``."""
-        keys, intervals, ordinals, texts = snippet_texts(snippets)
+        keys, intervals, states, texts = snippet_texts(snippets)
         found = find_repeats(keys, texts, intervals, self.min_bytes)
-        is_cut = ordinals[found.intervals] >= 0
+        is_cut = states[found.intervals] == 0
         owners, firsts = found.intervals[is_cut], found.firsts[is_cut]
         documents = intervals.documents[owners]
         columns = {
@@ -158,7 +171,7 @@ class CompareIntervals:
             "end": found.ends[is_cut],
             "keeper": intervals.documents[firsts],
             "bucket": group_of(documents),
-            "is_lost": (ordinals[firsts] == DECIDED_SHORT).astype(np.int64),
+            "is_lost": (states[firsts] == -DECIDED_SHORT).astype(np.int64),
         }
         return pd.DataFrame(columns)
 
@@ -167,27 +180,18 @@ class CompareIntervals:
         names = ("document", "start", "end", "keeper")
         return _merged(*(np.array(cuts[name]) for name in names))
 
-    def _compare(
-        self, intervals: pd.DataFrame
-    ) -> tuple[
-        dict[str, NDArray[np.int64]], NDArray[np.bool_], NDArray[np.int64], NDArray[np.int64]
-    ]:
-        """Return the columns, which intervals are repeats, their firsts, and the chunks of their keys.
-
-        The number of chunks is 2 at least for keys whose equal chunks may share windows.
-        """
-        found = {name: np.array(intervals[name], np.int64) for name in INTERVALS.columns}
-        some = Intervals(
-            found["document"],
-            found["ordinal"].astype(np.int32),
-            found["windows"].astype(np.int32),
+    def _compare(self, intervals: pd.DataFrame) -> _Compared:
+        columns = {name: intervals[name].to_numpy() for name in INTERVALS.columns}
+        some = Intervals(columns["document"], columns["ordinal"], columns["windows"])
+        matches = compare_chunks(columns["hash"], columns["chunk"], some)
+        is_compared = (columns["chunk"] != LOCAL) & (columns["ordinal"] >= 0)
+        return _Compared(
+            columns,
+            matches.firsts,
+            matches.chunks_of_key,
+            are_repeats(some, matches.firsts, self.min_bytes) & is_compared,
+            may_share_windows(columns["hash"], columns["cores"], matches),
         )
-        matches = compare_chunks(found["hash"], found["chunk"], some)
-        is_compared = (found["chunk"] != LOCAL) & (found["ordinal"] >= 0)
-        is_repeat = are_repeats(some, matches.firsts, self.min_bytes) & is_compared
-        shares = may_share_windows(found["hash"], matches)
-        num_chunks = np.where(shares, np.maximum(matches.chunks_of_key, 2), 1)
-        return found, is_repeat, matches.firsts, num_chunks
 
 
 def _merged(

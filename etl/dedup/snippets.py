@@ -24,21 +24,23 @@ from etl.kernels.bytes.utf8 import Texts, frozen
 from etl.kernels.bytes.utf8 import texts as buffers
 from etl.kernels.hashing.equal_chunks import Intervals
 from etl.kernels.hashing.repeated_windows import hash_windows
+from etl.kernels.hashing.window_anchors import ALL_CORES
 
 _WORDS: Final = 16  # of 8 bytes in a row; fewer take more rows, more leave more bytes unused
 _ROW: Final = 8 * _WORDS
-_TEXT: Final = [f"w{k}" for k in range(_WORDS)]
 
-INTERVALS: Final = empty_numbers("hash", "chunk", "document", "ordinal", "windows")
+INTERVALS: Final = empty_numbers("hash", "chunk", "document", "ordinal", "windows", "cores").astype(
+    {"ordinal": "int32", "windows": "int32", "cores": "int32"}
+)
 """Intervals of windows: ``hash`` is the key, ``ordinal`` the first byte, or negative in decided documents."""
 
-REQUESTS: Final = empty_numbers(
-    "hash", "chunk", "document", "ordinal", "windows", "hashed", "bucket"
+REQUESTS: Final = INTERVALS.drop(columns="cores").assign(
+    hashed=pd.Series(dtype="int64"), bucket=pd.Series(dtype="int64")
 )
 """Intervals whose bytes are needed; ``hashed`` is 1 if the hashes of their windows are needed instead."""
 
-SNIPPETS: Final = empty_numbers("hash", "document", "start", "windows", "ordinal", "part", *_TEXT)
-"""Rows of intervals' bytes; ``part`` numbers the rows of an interval, ``start`` is its first byte."""
+SNIPPETS: Final = empty_numbers("hash", "document", "place", *(f"w{k}" for k in range(_WORDS)))
+"""Rows of intervals' bytes, in words; ``place`` is a number of ``_places``."""
 
 
 class _Snippets(NamedTuple):
@@ -59,7 +61,10 @@ class SnippetReader:
 
     def texts(self, requests: pd.DataFrame) -> pd.DataFrame:
         """Return the bytes of the intervals, with the columns of ``SNIPPETS``."""
-        return pd.concat([SNIPPETS, *map(_as_frame, self._read(requests, 0))], ignore_index=True)
+        columns = [np.empty((len(SNIPPETS.columns), 0), np.int64)]
+        columns += map(_columns, self._read(requests, 0))
+        # A frame of one array, which is not copied again.
+        return pd.DataFrame(np.concatenate(columns, axis=1).T, columns=SNIPPETS.columns, copy=False)
 
     def windows(self, requests: pd.DataFrame) -> pd.DataFrame:
         """Return intervals of one window each, whose keys and chunks are hashes of the window."""
@@ -78,9 +83,10 @@ class SnippetReader:
             "hash": keys,
             "chunk": chunks,
             "document": np.repeat(requests["document"].to_numpy(), counts),
-            "ordinal": np.where(ordinals >= 0, ordinals + within, ordinals),
+            "ordinal": np.where(ordinals >= 0, ordinals + within, ordinals).astype(np.int32),
         }
-        return pd.DataFrame(columns).assign(windows=np.int64(1))
+        frame = pd.DataFrame(columns).assign(windows=np.int32(1), cores=np.int32(ALL_CORES))
+        return frame[INTERVALS.columns]
 
     def _read(self, requests: pd.DataFrame, hashed: int) -> Iterator[_Snippets]:
         wanted = requests[requests["hashed"] == hashed]
@@ -106,7 +112,7 @@ class SnippetReader:
         unique, indices = np.unique(rows, return_inverse=True)
         texts = buffers(self.reader.read_rows(file, unique, "text"))
         starts = texts.offsets[:-1][indices] + requests["start"].to_numpy()
-        sizes = requests["windows"].to_numpy() - 1 + self.min_bytes
+        sizes = requests["windows"].to_numpy().astype(np.int64) - 1 + self.min_bytes
         assert (starts + sizes <= texts.offsets[1:][indices]).all(), (
             "an interval ends after its text"
         )
@@ -124,35 +130,44 @@ class SnippetReader:
 def intervals_of(table: pa.Table) -> pl.DataFrame:
     """Return the intervals of documents, given ``row`` and the columns of ``schemas.ANCHORS``.
 
-    The columns are ``row``, ``hash``, ``chunk``, ``windows`` and ``start``, the first byte; all int64.
+    The columns are ``row``, ``hash``, ``chunk``, ``windows``, ``cores`` and ``start``, the first byte.
     """
     frame = pl.DataFrame(table.select(["row", *schemas.ANCHORS.names]))
     # A text without windows has empty lists, which ``explode`` turns into nulls.
     frame = frame.explode(schemas.ANCHORS.names).drop_nulls("anchor_keys")
-    windows = pl.col("anchor_windows").cast(pl.Int64)
+    windows = pl.col("anchor_windows")
     return frame.select(
         "row",
         hash="anchor_keys",
         chunk="anchor_chunks",
         windows=windows,
+        cores="anchor_cores",
         start=windows.cum_sum().over("row") - windows,
     )
 
 
-def _as_frame(snippets: _Snippets) -> pd.DataFrame:
-    words = snippets.rows.view(np.int64)
-    counts, requests = snippets.num_rows, snippets.requests
-    columns = {
-        "hash": requests["hash"],
-        "document": requests["document"],
-        "start": requests["start"],
-        "windows": requests["windows"],
-        "ordinal": requests["ordinal"],
-    }
-    repeated = {name: np.repeat(column.to_numpy(), counts) for name, column in columns.items()}
+def _columns(snippets: _Snippets) -> NDArray[np.int64]:
+    """Return the columns of ``SNIPPETS``, of all intervals."""
+    requests, counts = snippets.requests, snippets.num_rows
     part = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
-    text = {name: words[:, k] for k, name in enumerate(_TEXT)}
-    return pd.DataFrame({**repeated, "part": part, **text})
+    columns = np.empty((len(SNIPPETS.columns), len(part)), np.int64)
+    columns[0] = np.repeat(requests["hash"].to_numpy(), counts)
+    columns[1] = np.repeat(requests["document"].to_numpy(), counts)
+    columns[2] = np.repeat(_places(requests), counts) + part
+    columns[3:] = snippets.rows.view(np.int64).T
+    return columns
+
+
+def _places(requests: pl.DataFrame) -> NDArray[np.int64]:
+    """Return a number for each interval: first byte (32 bits), windows (16), state (8); 8 bits are left.
+
+    The state is the ordinal of a decided document, without its sign, and otherwise 0. The 8 bits number the
+    rows of the interval, so that the numbers of a document's rows are in their order.
+    """
+    start, windows = (requests[name].to_numpy().astype(np.int64) for name in ("start", "windows"))
+    state = np.maximum(-requests["ordinal"].to_numpy().astype(np.int64), 0)
+    assert (windows < 1 << 16).all()
+    return start << 32 | windows << 16 | state << 8
 
 
 class SnippetTexts(NamedTuple):
@@ -160,22 +175,22 @@ class SnippetTexts(NamedTuple):
 
     keys: NDArray[np.int64]  # (n,)
     intervals: Intervals
-    ordinals: NDArray[np.int64]  # (n,) negative in decided documents
+    states: NDArray[np.int64]  # (n,) 0, or the ordinal of a decided document without its sign
     texts: Texts
 
 
 def snippet_texts(snippets: pd.DataFrame) -> SnippetTexts:
     """Return the intervals and bytes of a frame with the columns of ``SNIPPETS``."""
     frame = pl.DataFrame({name: snippets[name].to_numpy() for name in SNIPPETS.columns})
-    frame = frame.sort("hash", "document", "start", "part")
-    rows = np.ascontiguousarray(frame.select(_TEXT).to_numpy())
-    heads = np.flatnonzero(frame["part"].to_numpy() == 0)
-    ends = np.append(heads, len(frame)) * _ROW
-    first = frame[heads]
+    frame = frame.sort("hash", "document", "place")
+    rows = np.ascontiguousarray(frame.select(SNIPPETS.columns[3:].to_list()).to_numpy(order="c"))
+    places = frame["place"].to_numpy()
+    heads = np.flatnonzero(places & 0xFF == 0)
+    ends, places = np.append(heads, len(frame)) * _ROW, places[heads]
     intervals = Intervals(
-        first["document"].to_numpy().copy(),
-        first["start"].to_numpy().astype(np.int32),
-        first["windows"].to_numpy().astype(np.int32),
+        frame["document"].to_numpy()[heads],
+        (places >> 32).astype(np.int32),
+        (places >> 16 & 0xFFFF).astype(np.int32),
     )
     texts = Texts(frozen(ends), frozen(rows.view(np.uint8).reshape(-1)), None)
-    return SnippetTexts(first["hash"].to_numpy(), intervals, first["ordinal"].to_numpy(), texts)
+    return SnippetTexts(frame["hash"].to_numpy()[heads], intervals, places >> 8 & 0xFF, texts)

@@ -3,12 +3,12 @@
 Windows, anchors, intervals and chunks are defined in ``etl.kernels.hashing.window_anchors``; which intervals
 and windows are repeats, in ``equal_chunks`` and ``repeated_windows`` of the same package.
 
-1. The intervals of all documents are shuffled by key: 40 bytes each, 7 to 8 for each kilobyte of text. Of
+1. The intervals of all documents are shuffled by key: 36 bytes each, 7 to 8 for each kilobyte of text. Of
    intervals with equal keys and chunks, all but the first are repeats.
-2. Where one key has different chunks (the ends of repeated passages), the bytes of their first intervals are
-   read and shuffled by key, and their windows are compared. If a key has very many chunks, such as that of
-   a notice on a million pages, two hashes of each window are shuffled instead, by the first hash, so that
-   no partition must hold all of them.
+2. Where one key has different chunks (the ends of repeated passages) with equal cores, the bytes of their
+   first intervals are read and shuffled by key, and their windows are compared. If a key has very many
+   chunks, such as that of a notice on a million pages, two hashes of each window are shuffled instead, by
+   the first hash, so that no partition must hold all of them.
 3. The ranges of repeats are merged and sent to their documents. Documents that would become too short are
    dropped, as in ``etl.dedup.paragraphs``, and the keys of which they keep passages are compared again.
 
@@ -77,7 +77,7 @@ from etl.kernels.bytes.cut_ranges import (
 )
 from etl.kernels.bytes.utf8 import count_chars
 from etl.kernels.bytes.utf8 import texts as buffers
-from etl.kernels.hashing.window_anchors import LOCAL
+from etl.kernels.hashing.window_anchors import ALL_CORES, LOCAL
 from etl.stages.dedup_substrings import DedupSubstrings
 
 CHUNKS_PER_KEY: Final = 1 << 14
@@ -140,23 +140,15 @@ def _intervals(reader: DocumentReader) -> Passages:
 def read_intervals(file: NumberedFile, *, reader: DocumentReader) -> pd.DataFrame:
     """Return the intervals of a file, with the columns of ``INTERVALS``."""
     found = intervals_of(reader.read(file, schemas.ANCHORS.names))
-    columns = {
-        name: found[name].to_numpy() for name in ("row", "hash", "chunk", "start", "windows")
-    }
+    columns = {name: found[name].to_numpy() for name in found.columns}
     rows, chunks = columns["row"], columns["chunk"]
     documents = address(np.int64(file.number), rows)
     # Local intervals are compared with none, and all have the key 0: the document decides their partition.
-    hashes = np.where(chunks == LOCAL, documents * _SPREAD, columns["hash"])
-    ordinals = decided_ordinals(file, rows, reader) if file.decided else columns["start"]
-    frame = pd.DataFrame(
-        {
-            "hash": hashes,
-            "chunk": chunks,
-            "document": documents,
-            "ordinal": ordinals,
-            "windows": columns["windows"],
-        }
-    )
+    columns["hash"] = np.where(chunks == LOCAL, documents * _SPREAD, columns["hash"])
+    columns["document"], columns["ordinal"] = documents, columns["start"]
+    if file.decided:
+        columns["ordinal"] = decided_ordinals(file, rows, reader)
+    frame = pd.DataFrame(columns)[INTERVALS.columns].astype(INTERVALS.dtypes)
     return frame[frame["chunk"] != LOCAL] if file.decided else frame
 
 
@@ -177,9 +169,10 @@ class ShareIntervals:
                 "chunk": checks & ~SHORT_CHECK,
                 "document": matches["address"],
                 "ordinal": np.where(checks & SHORT_CHECK, DECIDED_SHORT, DECIDED),
-                "windows": np.zeros(len(checks), np.int64),
+                "windows": np.int32(0),
+                "cores": np.int32(ALL_CORES),
             }
-        )
+        ).astype(INTERVALS.dtypes)
         both = pd.concat([intervals[INTERVALS.columns], decided], ignore_index=True)
         frame = pl.DataFrame({name: both[name].to_numpy() for name in INTERVALS.columns})
         compared = frame.filter(pl.col("chunk") != LOCAL)

@@ -16,7 +16,7 @@ DEDUP_COSTS: Final[Mapping[str, DedupCost]] = {
     "dedup_exact": DedupCost(0.003, 16.0),
     "dedup_minhash": DedupCost(0.12, 24.0, 0.5),
     "dedup_paragraphs": DedupCost(0.05, 24.0, 1.0),
-    "dedup_substrings": DedupCost(0.22, 40.0, 3.0),
+    "dedup_substrings": DedupCost(0.24, 40.0, 3.0),
 }
 """The costs by kind of stage: ``benchmarks/RESULTS.md``; requests were counted on a local server."""
 

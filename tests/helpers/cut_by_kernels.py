@@ -15,7 +15,7 @@ from etl.kernels.hashing.window_anchors import LOCAL, find_anchors
 
 
 def described(documents):
-    """Return the intervals of documents: (document, start, count, key, chunk) arrays."""
+    """Return the intervals of documents, and their keys, chunks and cores."""
 
     def describe(size):
         found = find_anchors(buffers(pa.array(documents, pa.string())), size)
@@ -25,7 +25,7 @@ def described(documents):
         starts = (
             (before - before[firsts]).astype(np.int32) if len(owners) else np.empty(0, np.int32)
         )
-        return Intervals(owners, starts, found.counts), found.keys, found.chunks
+        return Intervals(owners, starts, found.counts), found.keys, found.chunks, found.cores
 
     return describe
 
@@ -45,7 +45,7 @@ def chunks_of(documents, intervals, size):
 
 def masks(documents, size, order=np.arange, *, by_hash=False):
     """Return which bytes the kernels cut, with chunks compared in any order."""
-    intervals, keys, chunks = described(documents)(size)
+    intervals, keys, chunks, cores = described(documents)(size)
     cuts = [
         (document, start, start + count - 1 + size)
         for document, start, count, chunk in zip(
@@ -55,10 +55,11 @@ def masks(documents, size, order=np.arange, *, by_hash=False):
     ]
     shuffled = order(len(keys))
     shuffled = shuffled[chunks[shuffled] != LOCAL]
-    some, keys, chunks = take(intervals, shuffled), keys[shuffled], chunks[shuffled]
+    some = take(intervals, shuffled)
+    keys, chunks, cores = (column[shuffled] for column in (keys, chunks, cores))
     matches = compare_chunks(keys, chunks, some)
     repeated = are_repeats(some, matches.firsts, size)
-    asked = np.flatnonzero(may_share_windows(keys, matches) & ~repeated)
+    asked = np.flatnonzero(may_share_windows(keys, cores, matches) & ~repeated)
     columns = [c[repeated].tolist() for c in some]
     cuts += [(d, s, s + n - 1 + size) for d, s, n in zip(*columns, strict=True)]
     asked = asked[np.lexsort((some.starts[asked], some.documents[asked], keys[asked]))]

@@ -9,6 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from etl.kernels.bytes.utf8 import texts as buffers
+from etl.kernels.hashing.equal_chunks import compare_chunks, may_share_windows
 from etl.kernels.hashing.window_anchors import LOCAL, find_anchors
 from tests.helpers.cut_by_kernels import described, encoded, masks
 from tests.helpers.naive_substrings import corpora, corpus, cut_masks, repeated_windows
@@ -49,7 +50,7 @@ def test_long_windows(seed):
 @given(corpora())
 def test_intervals_partition_the_windows_and_equal_windows_have_equal_keys(drawn):
     documents, size = drawn
-    intervals, keys, chunks = described(documents)(size)
+    intervals, keys, chunks, _ = described(documents)(size)
     assert (intervals.counts > 0).all()
     windows = np.bincount(intervals.documents, intervals.counts, len(documents))
     assert windows.tolist() == [max(0, len(d) - size + 1) for d in encoded(documents)]
@@ -79,6 +80,21 @@ def test_anchors_are_a_function_of_one_text(drawn, before, after):
         assert whole.keys[part].tolist() == alone.keys.tolist()
         assert whole.chunks[part].tolist() == alone.chunks.tolist()
         assert whole.counts[part].tolist() == alone.counts.tolist()
+        assert whole.cores[part].tolist() == alone.cores.tolist()
+
+
+@pytest.mark.parametrize(("common", "least", "most"), [(400, 0, 4), (650, 60, 80)])
+def test_intervals_without_common_windows_are_not_asked_for(common, least, most):
+    """Twenty pairs of texts have so many bytes in common; windows have 500. Small hashes may be equal."""
+    rng = random.Random(common)
+    pieces = ["".join(rng.choices("abcdefghij ", k=common)) for _ in range(20)]
+    own = ("".join(rng.choices("klmnopqrst", k=900)) for _ in range(80))
+    texts = [f"{next(own)}{piece}{next(own)}" for piece in pieces for _ in range(2)]
+    intervals, keys, chunks, cores = described(texts)(500)
+    matches = compare_chunks(keys, chunks, intervals)
+    different = (matches.chunks_of_key > 1).sum()
+    assert different >= 30
+    assert least <= may_share_windows(keys, cores, matches).sum() <= most
 
 
 def test_runs_and_periods_have_few_anchors():

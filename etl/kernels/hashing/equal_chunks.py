@@ -9,11 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from etl.kernels.hashing.equal_keys import scatter_key
-from etl.kernels.hashing.window_anchors import FLAT
+from etl.kernels.hashing.sorted_sets import among, distinct, repeated
+from etl.kernels.hashing.window_anchors import ALL_CORES, FLAT, QUARTERS
 from etl.kernels.jit import kernel
 
 FREE: Final = np.uint32((1 << 32) - 1)
 """A free slot of a hash table."""
+
+_SPREAD: Final = np.int64(-7046029254386353131)  # odd
 
 
 class Intervals(NamedTuple):
@@ -61,10 +64,26 @@ def are_repeats(
     return repeats
 
 
-def may_share_windows(keys: NDArray[np.int64], matches: ChunkMatches) -> NDArray[np.bool_]:
-    """Return which intervals may have some windows in common with intervals of other chunks."""
-    asked: NDArray[np.bool_] = (matches.chunks_of_key > 1) | (keys == FLAT)
-    return asked
+def may_share_windows(
+    keys: NDArray[np.int64], cores: NDArray[np.int32], matches: ChunkMatches
+) -> NDArray[np.bool_]:
+    """Return which intervals may have some windows in common with intervals of other chunks.
+
+    ``cores`` are ``ALL_CORES`` if they are unknown.
+    """
+    is_chunk = (matches.firsts == np.arange(len(keys))) & (matches.chunks_of_key > 1)
+    chunks = np.flatnonzero(is_chunk)
+    keys_of_chunks, known = keys[chunks], cores[chunks]
+    found = among(keys_of_chunks, distinct(keys_of_chunks[known == ALL_CORES]))
+    for quarter in range(QUARTERS):
+        core = known.view(np.uint32) >> np.uint32(8 * quarter) & np.uint32(0xFF)
+        has = np.flatnonzero(core)
+        # Equal for equal keys with equal cores; that others are equal, too, costs a comparison.
+        both = (keys_of_chunks[has] ^ core[has].astype(np.int64) * _SPREAD) * _SPREAD
+        found[has[repeated(both)]] = True
+    shares = keys == FLAT
+    shares[chunks[found]] = True
+    return shares[matches.firsts]
 
 
 def num_slots(num: int) -> int:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from etl.kernels.bytes.utf8 import Texts
 from etl.kernels.hashing.equal_chunks import FREE, Intervals, num_slots
-from etl.kernels.hashing.window_anchors import (
+from etl.kernels.hashing.gram_hashes import (
     BYTE_BASE,
     CHUNK_BASE,
     GramTables,

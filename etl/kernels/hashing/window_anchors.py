@@ -11,6 +11,11 @@ bytes that its windows cover are its *chunk*: ``count - 1 + L`` bytes for ``coun
 with equal chunks and anchors at the same offset have equal windows in the same order. Intervals with
 different keys have no window in common. So windows need only be compared where one key has different chunks.
 
+Even there, intervals may have nothing in common but the anchor. The bytes of a window beside its anchor can
+be divided in ``w`` ways between its left and its right. All windows of a quarter of these ways contain the
+same seven eighths of a window, the *core* of the quarter. Two intervals of one key with a common window have
+the same core in one of the quarters.
+
 Two rules limit the number of intervals in text that repeats itself, without a loss:
 
 - A k-gram of one byte, such as a line of dashes, gets the largest hash, so it is chosen only in windows of
@@ -30,6 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from etl.kernels.bytes.utf8 import Texts
+from etl.kernels.hashing.gram_hashes import LARGEST, MASK, GramTables, gram_tables, hash_grams, mix
 from etl.kernels.jit import allocator, inner, kernel
 
 FLAT: Final = 0
@@ -38,17 +44,14 @@ FLAT: Final = 0
 LOCAL: Final = 0
 """The chunk of an interval whose windows occur earlier in the text, without overlap; its key is 0, too."""
 
-_MASK: Final = (1 << 64) - 1
-BYTE_BASE: Final = 0x9E3779B97F4A7C15
-"""The base of the rolling hash of bytes; odd."""
+ALL_CORES: Final = -1
+"""The cores of an interval that may have windows in common with every one of its key: of the key ``FLAT``."""
 
-CHUNK_BASE: Final = 0xD1342543DE82EF95
-"""The base of the hash of a sequence of k-gram hashes; odd."""
+QUARTERS: Final = 4
+"""The number of cores of an interval."""
 
-_MIX: Final = np.uint64(0xD6E8FEB86659FD93)
-_HALF: Final = np.uint64(32)
 _ONE: Final = np.uint64(1)
-_LARGEST: Final = np.uint64(_MASK)
+_TOP_BYTE: Final = np.uint64(56)
 
 
 class Anchors(NamedTuple):
@@ -58,15 +61,7 @@ class Anchors(NamedTuple):
     keys: NDArray[np.int64]  # (m,) of the anchor: equal for equal windows
     chunks: NDArray[np.int64]  # (m,) a hash of the chunk and of the anchor's offset, even; or LOCAL
     counts: NDArray[np.int32]  # (m,) windows
-
-
-class GramTables(NamedTuple):
-    """Random numbers of bytes and powers of the bases, for hashes of k-grams and sequences of them."""
-
-    k: int
-    enter: NDArray[np.uint64]  # (256,) the number of a byte that enters a k-gram
-    leave: NDArray[np.uint64]  # (256,) of a byte that leaves it
-    powers: NDArray[np.uint64]  # (p,) of the base of sequences
+    cores: NDArray[np.int32]  # (m,) a byte for each quarter, 0 without windows; or ALL_CORES
 
 
 class _Buffers(NamedTuple):
@@ -77,6 +72,7 @@ class _Buffers(NamedTuple):
     keys: NDArray[np.uint64]
     chunks: NDArray[np.uint64]
     counts: NDArray[np.int32]
+    cores: NDArray[np.uint32]
 
 
 def find_anchors(texts: Texts, min_bytes: int) -> Anchors:
@@ -100,26 +96,13 @@ def find_anchors(texts: Texts, min_bytes: int) -> Anchors:
         np.empty(longest, np.uint64),
         np.empty(longest, np.uint64),
         np.empty(longest, np.int32),
+        np.empty(longest, np.uint32),
     )
     first = np.zeros(len(texts.offsets), np.int64)
-    keys, chunks, counts = _find(texts.offsets, texts.data, min_bytes, tables, buffers, first)
-    return Anchors(first, keys.view(np.int64), chunks.view(np.int64), counts)
-
-
-def gram_tables(k: int, num_powers: int, base: int = CHUNK_BASE) -> GramTables:
-    """Return the tables for k-grams of ``k`` bytes and sequences of fewer than ``num_powers`` of them."""
-    enter = np.array([_random(byte + 1) for byte in range(256)], np.uint64)
-    leave = enter * np.uint64(pow(BYTE_BASE, k, 1 << 64))
-    powers = np.array([pow(base, n, 1 << 64) for n in range(num_powers)], np.uint64)
-    return GramTables(k, enter, leave, powers)
-
-
-def _random(number: int) -> int:
-    """Return a number of SplitMix64 (Steele, Lea and Flood 2014)."""
-    z = number * BYTE_BASE & _MASK
-    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & _MASK
-    z = (z ^ z >> 27) * 0x94D049BB133111EB & _MASK
-    return z ^ z >> 31
+    keys, chunks, counts, cores = _find(
+        texts.offsets, texts.data, min_bytes, tables, buffers, first
+    )
+    return Anchors(first, keys.view(np.int64), chunks.view(np.int64), counts, cores.view(np.int32))
 
 
 @allocator
@@ -130,22 +113,23 @@ def _find(
     tables: GramTables,
     buffers: _Buffers,
     first: NDArray[np.int64],
-) -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.int32]]:
+) -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.int32], NDArray[np.uint32]]:
     capacity = 1024 + 5 * (offsets[-1] - offsets[0]) // size
     keys, chunks = np.empty(capacity, np.uint64), np.empty(capacity, np.uint64)
-    counts = np.empty(capacity, np.int32)
+    counts, cores = np.empty(capacity, np.int32), np.empty(capacity, np.uint32)
     used = 0
     for text in range(len(offsets) - 1):
         num = _find_in_text(data, offsets[text], offsets[text + 1], size, tables, buffers)
         if used + num > len(keys):
             keys, chunks = _grown(keys, used + num), _grown(chunks, used + num)
-            counts = _grown(counts, used + num)
+            counts, cores = _grown(counts, used + num), _grown(cores, used + num)
         keys[used : used + num] = buffers.keys[:num]
         chunks[used : used + num] = buffers.chunks[:num]
         counts[used : used + num] = buffers.counts[:num]
+        cores[used : used + num] = buffers.cores[:num]
         used += num
         first[text + 1] = used
-    return keys[:used], chunks[:used], counts[:used]
+    return keys[:used], chunks[:used], counts[:used], cores[:used]
 
 
 @allocator
@@ -183,7 +167,7 @@ def _find_in_text(
         if p < windows:
             last = hashes[p + w - 1]
             if last <= value:  # rightmost: in a run, no search
-                if last == _LARGEST and p - first < w:
+                if last == LARGEST and p - first < w:
                     continue
                 best, value = p + w - 1, last
             elif best < p:
@@ -217,48 +201,6 @@ def _find_in_text(
 
 
 @inner
-def hash_grams(
-    data: NDArray[np.uint8],
-    begin: int,
-    end: int,
-    tables: GramTables,
-    hashes: NDArray[np.uint64],
-    prefixes: NDArray[np.uint64],
-) -> int:
-    """Write the hash of each k-gram, and the hash of all hashes before each; return the number of k-grams.
-
-    A k-gram of one byte gets the largest hash. A polynomial of bytes alone has collisions that follow a
-    pattern (Thue-Morse); a polynomial of mixed hashes has not.
-    """
-    k, base, chunk_base = tables.k, np.uint64(BYTE_BASE), tables.powers[1]
-    x = total = np.uint64(0)
-    same = 0  # how many bytes before this one are equal, with the first of them
-    for at in range(begin, begin + k):
-        x = x * base + tables.enter[data[at]]
-        same = same + 1 if at > begin and data[at] == data[at - 1] else 1
-    grams = end - begin - k + 1
-    prefixes[0] = total
-    for i in range(grams):
-        mixed = mix(x)
-        hashes[i] = mixed if same < k else _LARGEST
-        total = total * chunk_base + mixed  # not the largest: runs of dashes and blanks differ
-        prefixes[i + 1] = total
-        if i + 1 < grams:
-            byte = data[begin + i + k]
-            same = same + 1 if byte == data[begin + i + k - 1] else 1
-            x = x * base + tables.enter[byte] - tables.leave[data[begin + i]]
-    return grams
-
-
-@inner
-def mix(x: int) -> int:
-    """Return a number whose bits all depend on all bits of ``x`` (uint64), one-to-one; 0 for 0."""
-    x = (x ^ x >> _HALF) * _MIX
-    x = (x ^ x >> _HALF) * _MIX
-    return x ^ x >> _HALF
-
-
-@inner
 def _append_local(buffers: _Buffers, num: int, windows: int) -> int:
     """Append windows that occur earlier in the text; return the number of intervals."""
     if num > 0 and buffers.chunks[num - 1] == np.uint64(LOCAL):
@@ -266,6 +208,7 @@ def _append_local(buffers: _Buffers, num: int, windows: int) -> int:
         return num
     buffers.keys[num] = buffers.chunks[num] = np.uint64(LOCAL)
     buffers.counts[num] = windows
+    buffers.cores[num] = 0
     return num + 1
 
 
@@ -289,3 +232,27 @@ def _set_interval(
     # Least hashes are small numbers. Mixed, they are spread over all partitions of a shuffle.
     buffers.keys[num] = mix(anchor[1] + _ONE)
     buffers.counts[num] = windows
+    buffers.cores[num] = _cores(prefixes, span, anchor, powers, w)
+
+
+@inner
+def _cores(
+    prefixes: NDArray[np.uint64],
+    span: tuple[int, int],
+    anchor: tuple[int, int],
+    powers: NDArray[np.uint64],
+    w: int,
+) -> int:
+    """Return a hash of the core of each quarter that has windows in an interval, and zeros for the others."""
+    if anchor[1] == LARGEST:
+        return np.uint32(ALL_CORES & MASK >> 32)
+    cores = np.uint32(0)
+    # The bytes between the first byte of a window and its anchor: of the last and the first window.
+    least, most = anchor[0] - span[1] + 1, anchor[0] - span[0]
+    for quarter in range(QUARTERS):
+        near, far = quarter * w // QUARTERS, (quarter + 1) * w // QUARTERS
+        if least < far and most >= near:
+            begin, grams = anchor[0] - near, near + w - far + 1
+            core = mix(prefixes[begin + grams] - prefixes[begin] * powers[grams]) >> _TOP_BYTE
+            cores |= np.uint32(max(core, _ONE)) << np.uint32(8 * quarter)
+    return cores
