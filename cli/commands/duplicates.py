@@ -81,7 +81,7 @@ def _saved(saved: "Saved") -> str:
 
 
 def _cuts(cuts: "CutTotals") -> Iterator[str]:
-    units, chars = f"{cuts.units:,} {cuts.unit}", many(cuts.chars, "character")
+    units, chars = many(cuts.units, cuts.unit), many(cuts.chars, "character")
     yield f"cut         {units}, {chars}, from {many(cuts.documents, 'document')}"
     if cuts.left_out:
         documents = many(cuts.left_out, "document")

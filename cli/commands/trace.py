@@ -182,7 +182,7 @@ def _duplicate(duplicate: "TracedDuplicate") -> Iterator[str]:
 
 def cut_lines(cut: "Cut") -> Iterator[str]:
     """Yield what is cut out of a document, and where the first of it is, too."""
-    yield f"  {cut.unit:<11} {cut.outcome}; the first one also occurs in"
+    yield f"  {cut.unit + 's':<11} {cut.outcome}; the first one also occurs in"
     yield f"              {cut.keeper_source} row {cut.keeper_row}"
     for text in cut.texts:
         yield f"    - {output.cell(text)}"

@@ -13,6 +13,7 @@ from etl.delta.table import Table
 from etl.html.card import Card, Shown, document_card
 from etl.lake.commit_info import find_record
 from etl.lake.table_versions import Version
+from etl.plural import many
 from etl.recipe.recipe import Recipe
 from etl.stages import DedupParagraphs
 from etl.stages.dedup_base import DedupStage, find_cutting_stage
@@ -26,7 +27,7 @@ class Cut:
     """The units of a document that occur in other documents, or earlier in the document itself."""
 
     rule: str  # the stage
-    unit: str  # paragraphs, lines or sentences; or passages
+    unit: str  # paragraph, line, sentence or passage
     units: int  # how many are cut
     cut: list[
         int
@@ -42,9 +43,9 @@ class Cut:
     @property
     def outcome(self) -> str:
         """The outcome of the document in one line."""
-        units = f"{self.units} {self.unit} ({self.chars:,} characters, {self.share:.0%})"
+        units = f"{many(self.units, self.unit)} ({many(self.chars, 'character')}, {self.share:.0%})"
         if self.left_out:
-            return f"left out: {self.rule}.short, {units} are repeated"
+            return f"left out: {self.rule}.short, {units} repeated"
         return f"{units} cut"
 
 

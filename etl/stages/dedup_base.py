@@ -65,7 +65,7 @@ class DedupStage(Stage):
 
     @property
     def cut_unit(self) -> str:
-        """What it cuts, in the plural."""
+        """What it cuts, in the singular."""
         raise NotImplementedError
 
     def removed(self, text: str, cut: Sequence[int]) -> list[str]:

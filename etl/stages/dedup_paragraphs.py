@@ -113,8 +113,8 @@ class DedupParagraphs(DedupStage):
 
     @property
     def cut_unit(self) -> str:
-        """What it cuts: the setting ``unit``."""
-        return self.unit
+        """What it cuts: the setting ``unit``, in the singular."""
+        return self.unit.removesuffix("s")
 
     def removed(self, text: str, cut: Sequence[int]) -> list[str]:
         r"""Return the text of the units with these ordinals.

@@ -94,8 +94,8 @@ class DedupSubstrings(DedupStage):
 
     @property
     def cut_unit(self) -> str:
-        """What it removes, in the plural."""
-        return "passages"
+        """What it removes."""
+        return "passage"
 
     def removed(self, text: str, cut: Sequence[int]) -> list[str]:
         """Return the passages that a row of ``duplicates`` removes.

@@ -39,12 +39,12 @@ def made(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Path) -> Reci
 def test_a_trace_shows_the_passages_and_where_they_are(made: Recipe) -> None:
     [second] = trace(str(made.lake), id="second")
     assert second.cut is not None
-    assert (second.cut.unit, second.cut.units, second.cut.texts) == ("passages", 1, [PASSAGE])
+    assert (second.cut.unit, second.cut.units, second.cut.texts) == ("passage", 1, [PASSAGE])
     assert second.cut.cut == [24, 24 + len(PASSAGE)]  # the É has two bytes
     assert (second.cut.keeper_row, second.cut.chars) == (0, len(PASSAGE))
     assert second.outcome.endswith("cut")
     [short] = trace(str(made.lake), id="short")
-    assert "left out: dedup_substrings.short, 1 passages" in short.outcome
+    assert "left out: dedup_substrings.short, 1 passage " in short.outcome
     output = CliRunner().invoke(app, ["trace", str(made.lake), "--id", "second"]).output
     assert "passages" in output
     assert PASSAGE[:40] in output
@@ -56,7 +56,7 @@ def test_a_sample_shows_what_is_cut(made: Recipe) -> None:
     assert found["second"].cut == trace(str(made.lake), id="second")[0].cut
     assert found["short"].cut is not None
     assert found["short"].cut.left_out
-    assert "1 passages" in repr(found["second"])
+    assert "1 passage " in repr(found["second"])
     output = CliRunner().invoke(app, ["sample", str(made.lake)]).output
     assert output.count("the first one also occurs in") == 2
     assert PASSAGE[:40] in output
@@ -69,12 +69,12 @@ def test_a_report_counts_passages_and_their_characters(made: Recipe) -> None:
     assert (cuts.left_out, cuts.left_out_chars) == (1, len(f"No: {PASSAGE}"))
     assert cuts.tokens is not None
     output = CliRunner().invoke(app, ["duplicates", str(made.lake)]).output
-    assert "cut         1 passages" in output
+    assert "cut         1 passage, " in output
     assert [(each.id, each.cut.chars) for each in cuts.largest] == [
         ("second", len(PASSAGE)),
         ("short", len(PASSAGE)),
     ]
-    shown = output.partition("\n\n1 passages")[2]
+    shown = output.partition("\n\n1 passage ")[2]
     assert "left out: dedup_substrings.short" in shown
     assert "(id short)" in shown
     assert "(id second)" in shown

@@ -157,7 +157,7 @@ def test_a_trace_shows_the_cut_units(made: Recipe) -> None:
     assert whole.cut is None
     (page,) = trace(str(made.lake), source=url(made, "wiki/c"), row=2)
     assert page.cut is not None
-    assert (page.cut.unit, page.cut.cut, page.cut.texts) == ("paragraphs", [0], [NOTICE])
+    assert (page.cut.unit, page.cut.cut, page.cut.texts) == ("paragraph", [0], [NOTICE])
     assert (page.cut.keeper_source, page.cut.keeper_row) == (url(made, "blog/b"), 2)
     assert page.cut.chars == len(NOTICE)
     assert page.outcome.endswith(" cut")
@@ -165,7 +165,7 @@ def test_a_trace_shows_the_cut_units(made: Recipe) -> None:
     assert "unit_hashes" not in page.signals
     (notice,) = trace(str(made.lake), id="wiki/d-0")
     assert not notice.tokens
-    assert notice.outcome.startswith("left out: dedup_paragraphs.short, 1 paragraphs")
+    assert notice.outcome.startswith("left out: dedup_paragraphs.short, 1 paragraph ")
     output = CliRunner().invoke(app, ["trace", str(made.lake), "--id", "wiki/d-0"]).output
     assert NOTICE in " ".join(output.split())
 

@@ -42,7 +42,7 @@ class CutTotals:
 
     documents: int
     units: int  # paragraphs, lines or sentences; or passages
-    unit: str  # which of them
+    unit: str  # which of them, in the singular
     chars: int  # code points in the units
     left_out: int
     left_out_chars: int
