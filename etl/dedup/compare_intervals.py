@@ -110,7 +110,7 @@ class CompareIntervals:
         found = self._compare(intervals)
         is_local = found.columns["chunk"] == LOCAL
         is_cut = found.are_repeats | (is_local & (found.columns["ordinal"] >= 0))
-        starts = found.columns["ordinal"][is_cut]
+        starts = found.columns["ordinal"][is_cut].astype(np.int64)
         ends = starts + found.columns["windows"][is_cut] - 1 + self.min_bytes
         documents = found.columns["document"]
         return _merged(documents[is_cut], starts, ends, documents[found.firsts][is_cut])
@@ -181,7 +181,7 @@ class CompareIntervals:
         return _merged(*(np.array(cuts[name]) for name in names))
 
     def _compare(self, intervals: pd.DataFrame) -> _Compared:
-        columns = {name: intervals[name].to_numpy() for name in INTERVALS.columns}
+        columns = {name: np.array(intervals[name]) for name in INTERVALS.columns}
         some = Intervals(columns["document"], columns["ordinal"], columns["windows"])
         matches = compare_chunks(columns["hash"], columns["chunk"], some)
         is_compared = (columns["chunk"] != LOCAL) & (columns["ordinal"] >= 0)

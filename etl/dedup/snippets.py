@@ -149,6 +149,7 @@ def intervals_of(table: pa.Table) -> pl.DataFrame:
 def _columns(snippets: _Snippets) -> NDArray[np.int64]:
     """Return the columns of ``SNIPPETS``, of all intervals."""
     requests, counts = snippets.requests, snippets.num_rows
+    assert counts.max(initial=0) <= 1 << 8
     part = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
     columns = np.empty((len(SNIPPETS.columns), len(part)), np.int64)
     columns[0] = np.repeat(requests["hash"].to_numpy(), counts)

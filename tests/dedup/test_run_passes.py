@@ -4,6 +4,7 @@ import os
 import random
 import signal
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +130,8 @@ def test_partitions_of_units_learn_which_documents_are_short(
     short = pd.DataFrame({"document": sorted(documents - {*is_decided})}, dtype="int64")
     place = frame_shuffles.range_of(units["hash"], partitions) % partitions
     parts = [units[place == k] for k in range(partitions)]
-    asked = pd.concat([short_documents.questions(part, partitions=partitions) for part in parts])
+    ask = partial(short_documents.questions, asks=short_documents.undecided, partitions=partitions)
+    asked = pd.concat(map(ask, parts))
     home_of = file_of(short["document"].to_numpy()) // file_groups.FILES_PER_DUPLICATES_FILE
     answered = pd.concat(
         [

@@ -81,9 +81,10 @@ def may_share_windows(
         # Equal for equal keys with equal cores; that others are equal, too, costs a comparison.
         both = (keys_of_chunks[has] ^ core[has].astype(np.int64) * _SPREAD) * _SPREAD
         found[has[repeated(both)]] = True
-    shares = keys == FLAT
-    shares[chunks[found]] = True
-    return shares[matches.firsts]
+    is_asked = keys == FLAT
+    is_asked[chunks[found]] = True
+    shares: NDArray[np.bool_] = is_asked[matches.firsts]
+    return shares
 
 
 def num_slots(num: int) -> int:
