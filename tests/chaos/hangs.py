@@ -1,10 +1,13 @@
 """Describe a process that hangs: how long, what it printed last, and where each of its threads is.
 
 Each process of a chaos case writes the stacks of its threads to its log on SIGUSR1: see ``processes.settle``.
+If ``gdb`` is installed, it shows the stacks of machine code, too: a thread may hang outside of Python.
 """
 
 import os
+import shutil
 import signal
+import subprocess
 import time
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -22,11 +25,11 @@ def describe(name: str, process: BaseProcess, log: Path) -> str:
     last = "\n".join(output.splitlines()[-_MOST_LINES:]) or "(none)"
     if code is not None:
         return f"{name}: process {pid} ended with {code}; its last output:\n{last}"
-    state = _state(pid)
+    state, machine = _state(pid), _machine_stacks(pid)
     os.kill(pid, signal.SIGUSR1)
     os.kill(pid, signal.SIGCONT)
     stacks = _wait_for_stacks(log, len(output)) or "(it does not respond to SIGUSR1)"
-    return f"{name}: process {pid} is {state}; its last output:\n{last}\nits threads:\n{stacks}"
+    return f"{name}: process {pid} is {state}; its last output:\n{last}\nits threads:\n{stacks}\n{machine}"
 
 
 def _wait_for_stacks(log: Path, start: int) -> str:
@@ -39,6 +42,15 @@ def _wait_for_stacks(log: Path, start: int) -> str:
             break
         time.sleep(0.1)
     return written
+
+
+def _machine_stacks(pid: int) -> str:
+    """Return the innermost frames of machine code of all threads, or nothing without ``gdb``."""
+    if shutil.which("gdb") is None:
+        return ""
+    command = ["gdb", "--batch", "-p", str(pid), "-ex", "thread apply all backtrace 12"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return done.stdout
 
 
 def _read(log: Path) -> str:

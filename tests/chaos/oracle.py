@@ -139,18 +139,22 @@ def _without(row: Row, columns: set[str]) -> Row:
 def _check_documents(site: SmallSite, documents: list[Row]) -> None:
     """Check that a table holds the rows of all input files as they are now.
 
-    The rows of a deleted file stay: all rows of one of the contents that it had.
+    The rows of a deleted file stay: all rows of one of the contents that it had, or a part of these if not
+    all had been read.
     """
     expected = {(name, k): row for name, rows in site.inputs.items() for k, row in enumerate(rows)}
     found = {(str(row["source"]), int(str(row["row"]))): row for row in documents}
     assert len(found) == len(documents), "an address occurs twice"
     for name, past in site.past.items():
         if name not in site.inputs:
-            ids = [str(row["id"]) for (source, _), row in sorted(found.items()) if source == name]
-            contents = [rows for rows, _ in past]
-            content = next((rows for rows in contents if [row.id for row in rows] == ids), ())
-            assert bool(content) == bool(ids), f"mixed contents of the deleted file {name}: {ids}"
-            expected |= {(name, k): row for k, row in enumerate(content)}
+            stayed = {k: str(row["id"]) for (source, k), row in found.items() if source == name}
+            contents = [dict(enumerate(rows)) for rows, _ in past]
+            if name in site.unfinished:
+                contents += [{k: rows[k] for k in stayed if k in rows} for rows in contents]
+            ids_of = [{k: row.id for k, row in content.items()} for content in (*contents, {})]
+            assert stayed in ids_of, f"mixed contents of the deleted file {name}: {stayed}"
+            content = [*contents, {}][ids_of.index(stayed)]
+            expected |= {(name, k): row for k, row in content.items()}
     assert {address: row["id"] for address, row in found.items()} == {
         address: row.id for address, row in expected.items()
     }

@@ -14,6 +14,7 @@ from etl.delta.table import Table
 from etl.recipe.recipe import Recipe
 from tests.chaos.texts import Edit, Row, Rows, grown, random_rows
 from tests.helpers.corpus import write_jsonl, write_parquet
+from tests.helpers.lake_rows import names, rows
 
 _NAMES = ("a.parquet", "b.jsonl", "c.parquet", "d.jsonl")
 
@@ -40,6 +41,9 @@ class SmallSite:
     past: dict[str, list[tuple[Rows, int]]] = field(
         default_factory=dict
     )  # with the time of the file
+    unfinished: set[str] = field(default_factory=set)
+    """Files that were deleted when the lake did not have all rows of any of their contents."""
+
     sound: set[frozenset[FileState]] = field(default_factory=set)
     """States of the lake that were checked already."""
 
@@ -94,7 +98,7 @@ class SmallSite:
         for folder in (self.raw, self.lake):
             shutil.rmtree(folder, ignore_errors=True)
         self.raw.mkdir()
-        self.inputs, self.past = {}, {}
+        self.inputs, self.past, self.unfinished = {}, {}, set()
 
     def write(self, name: str, rows: Rows) -> None:
         """Write or replace an input file; readers see the old file or the new one."""
@@ -109,6 +113,10 @@ class SmallSite:
 
     def delete(self, name: str) -> None:
         """Delete an input file; its rows stay in the lake."""
+        found = names(rows(str(self.lake), "documents")) if self._has_documents() else []
+        ids = [str(row["id"]) for row in found if row["source"] == name]
+        if ids not in ([row.id for row in content] for content, _ in self.past[name]):
+            self.unfinished.add(name)
         (self.raw / name).unlink()
         del self.inputs[name]
 
@@ -170,6 +178,10 @@ class SmallSite:
             if not (self.raw / file.name).exists():
                 shutil.copy2(file, self.raw)
         self.inputs, self.past = dict(inputs), {n: list(entries) for n, entries in past.items()}
+        self.unfinished = set()
+
+    def _has_documents(self) -> bool:
+        return Table.exists(self.recipe.table_url("documents"))
 
     def _remember(self, name: str, rows: Rows) -> None:
         self.inputs[name] = rows
