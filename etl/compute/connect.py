@@ -24,7 +24,7 @@ from etl.compute.local_cluster import has_dashboard, start_local_cluster
 from etl.compute.missing_workers import reporting_missing_workers
 from etl.compute.scheduler_client import SchedulerClient
 from etl.compute.slurm import connect_to_slurm
-from etl.compute.worker_settings import DASK_SETTINGS
+from etl.compute.worker_settings import DASK_SETTINGS, PROFILE_SETTINGS
 from etl.errors import ClusterError, nearest_names
 
 _TIMEOUT = "15s"  # for connecting to a scheduler
@@ -79,7 +79,7 @@ def connect_cluster(
     request = replace(request, security=_security(address, tls))
     with (
         _without_client_log(),
-        dask.config.set(DASK_SETTINGS),
+        dask.config.set(DASK_SETTINGS | PROFILE_SETTINGS),
         cluster_type(address, request) as client,
     ):
         if has_dashboard(client):

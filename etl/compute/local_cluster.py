@@ -21,6 +21,7 @@ from etl.compute.fork_server import start_fork_server
 from etl.compute.machine_folder import machine_folders
 from etl.compute.scheduler_client import SchedulerClient
 from etl.compute.worker_count import is_small, local_workers
+from etl.compute.worker_settings import PROFILE_SETTINGS
 from etl.errors import ClusterError, error_line
 from etl.storage.file_sets import remove_unused
 from etl.visible_text import escape_output
@@ -136,13 +137,16 @@ def has_dashboard(client: Client) -> bool:
 @contextmanager
 def start_in_process() -> Iterator[Client]:
     """Start one worker as a thread of this process, for a few documents; stop it at the end."""
-    with SchedulerClient(
-        processes=False,
-        n_workers=1,
-        threads_per_worker=1,
-        dashboard_address=None,
-        scheduler_kwargs=_NO_DASHBOARD,
-    ) as client:
+    with (
+        dask.config.set(PROFILE_SETTINGS),
+        SchedulerClient(
+            processes=False,
+            n_workers=1,
+            threads_per_worker=1,
+            dashboard_address=None,
+            scheduler_kwargs=_NO_DASHBOARD,
+        ) as client,
+    ):
         yield client
 
 

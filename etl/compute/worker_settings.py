@@ -1,5 +1,6 @@
 """Dask settings of the workers: one thread per library, and how much memory they may use."""
 
+import sys
 from typing import Final
 
 # One thread per process in every library: Dask provides the parallelism and accounts for it per core.
@@ -24,3 +25,7 @@ DASK_SETTINGS: Final = {
     "dataframe.convert-string": False,
 }
 """Settings while a client is connected; the workers of a scheduler at an address have their own."""
+
+PROFILE_SETTINGS: Final = {"distributed.worker.profile.enabled": sys.version_info >= (3, 11, 12)}
+"""Workers are not profiled before Python 3.11.12: sampling the stacks of threads while another one ends may
+block a process for ever (https://github.com/python/cpython/issues/106883)."""

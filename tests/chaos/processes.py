@@ -23,6 +23,7 @@ import etl.job.commit_policy
 import etl.job.run
 import etl.job.shuffle
 from etl.compute.cluster import Cluster
+from etl.compute.worker_settings import PROFILE_SETTINGS
 from etl.errors import TokenlakeError
 from etl.recipe.recipe import Recipe
 
@@ -90,7 +91,7 @@ def settle(log: Path, environment: Mapping[str, str]) -> None:
     os.dup2(descriptor, sys.stderr.fileno())
     faulthandler.register(signal.SIGUSR1, all_threads=True)  # shows where it hangs
     os.environ.update(environment)
-    dask.config.set({"distributed.comm.timeouts.connect": "10s"})
+    dask.config.set({"distributed.comm.timeouts.connect": "10s"} | PROFILE_SETTINGS)
     parent = parent_process()
     assert parent is not None
 

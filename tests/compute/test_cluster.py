@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from distributed import Client
+from distributed import Client, Worker
 from typer.testing import CliRunner
 
 from etl.cli.app import app
@@ -53,6 +53,14 @@ def test_a_run_uses_an_existing_scheduler_and_leaves_it_running(
 def test_a_local_cluster_has_one_worker_for_little_input() -> None:
     with Cluster().connect(planned_bytes=1000) as client:
         assert len(client.scheduler_info()["workers"]) == 1
+
+
+def test_workers_are_not_profiled_by_a_python_that_may_hang() -> None:
+    def is_profiled(dask_worker: Worker) -> bool:
+        return "profile" in dask_worker.periodic_callbacks
+
+    with Cluster().connect(planned_bytes=1000) as client:
+        assert {*client.run(is_profiled).values()} == {sys.version_info >= (3, 11, 12)}
 
 
 @pytest.mark.slow
