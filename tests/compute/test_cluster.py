@@ -171,9 +171,11 @@ def test_the_loss_of_the_scheduler_is_one_message(recipe: Recipe, tmp_path: Path
         wait_for_port(int(port))
         etl = [sys.executable, "-c", command, "run", str(path), "--cluster", address]
         job = subprocess.Popen(etl, stderr=subprocess.PIPE, text=True)
-        lease = Path(str(recipe.lake)) / "leases"
-        while job.poll() is None and not (lease.is_dir() and any(lease.iterdir())):
-            time.sleep(0.05)  # the run has no workers, so that it waits
+        with Client(address, timeout="30s") as client:
+            count: Any = lambda dask_scheduler: len(dask_scheduler.clients)  # noqa: E731 - sent by value
+            # The scheduler has one of its own, and this one is the second. The third waits for workers.
+            while job.poll() is None and client.run_on_scheduler(count) < 3:
+                time.sleep(0.05)
         scheduler.kill()
         _, errors = job.communicate(timeout=120)
     finally:
