@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 from upath import UPath
 
 import etl
+from etl.audit.page.render import lake_page
 from etl.audit.trace import trace
 from etl.cli.app import app
 from etl.job.run import run
@@ -48,6 +49,26 @@ def test_a_trace_shows_the_passages_and_where_they_are(made: Recipe) -> None:
     output = CliRunner().invoke(app, ["trace", str(made.lake), "--id", "second"]).output
     assert "passages" in output
     assert PASSAGE[:40] in output
+
+
+def test_a_page_shows_the_largest_cuts(place: UPath) -> None:
+    """No document is left out: there are no clusters to show."""
+    bodies = [
+        f"The first page says: {PASSAGE}Then comes more.",
+        f"{PASSAGE}Its end is its own, too.",
+    ]
+    found: list[Record] = [
+        {"doc_id": f"{k}", "body": body, "link": None} for k, body in enumerate(bodies)
+    ]
+    stage = DedupSubstrings(min_bytes=50, min_chars=20)
+    recipe = make(place / "lake", write(place / "in", found, 1), stage)
+    with cluster() as client:
+        run(recipe, cluster=client)
+    page = lake_page(str(recipe.lake))
+    chars = len(PASSAGE)
+    assert f"1 passage with {chars} characters cut from 1 document, because the text" in page
+    assert "Largest cuts" in page
+    assert "Largest clusters" not in page
 
 
 def test_a_sample_shows_what_is_cut(made: Recipe) -> None:

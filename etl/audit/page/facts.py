@@ -62,7 +62,7 @@ def page_facts(lake: str, *, version: int | str | None = None) -> PageFacts:
     counts = report(url, version=version)
     sample = read_sample(documents)
     repeated = None
-    if "duplicates" in tables and counts.duplicates:
+    if "duplicates" in tables and (counts.duplicates or counts.cut):
         repeated = duplicates(url, top=_LARGEST, version=version)
     last = tables[last_table(tables)]
     return PageFacts(
