@@ -13,6 +13,7 @@ from etl.dedup.short_documents import DECIDED_SHORT, empty_numbers
 from etl.dedup.snippets import INTERVALS, REQUESTS, snippet_texts
 from etl.kernels.bytes.cut_ranges import CutRanges, merge_ranges
 from etl.kernels.hashing.equal_chunks import (
+    ChunkMatches,
     Intervals,
     are_repeats,
     compare_chunks,
@@ -37,7 +38,7 @@ MARKED: Final = INTERVALS.assign(state=pd.Series(dtype="int64"))
 """Intervals, and what short documents mean for each: one of the states below."""
 
 UNTOUCHED: Final = 0
-"""The state of an interval of whose key a short document keeps nothing: what has been decided is valid."""
+"""The state of an interval whose decision stays valid: short documents keep nothing that has its key."""
 
 TOUCHED: Final = 1
 """The state of an interval whose key must be compared again."""
@@ -70,7 +71,7 @@ def _lost_keys(cuts: pd.DataFrame) -> NDArray[np.int64]:
 
 
 def untouched(cuts: pd.DataFrame, touched: pd.DataFrame) -> pd.DataFrame:
-    """Return the ranges of windows of whose keys no short document keeps anything."""
+    """Return the ranges of windows that stay valid: short documents keep none with these keys."""
     hashes = cuts["hash"].to_numpy()
     again = np.concatenate([_lost_keys(cuts), touched["hash"].to_numpy()])
     return cuts[~among(hashes, distinct(again))]
@@ -92,10 +93,8 @@ class _Compared(NamedTuple):
     """Intervals of a partition, compared by their chunks."""
 
     columns: dict[str, NDArray[Any]]  # of ``INTERVALS``
-    firsts: NDArray[np.int64]  # (n,) the first interval with the same key and chunk
-    chunks_of_key: NDArray[np.int32]  # (n,)
+    matches: ChunkMatches
     are_repeats: NDArray[np.bool_]  # (n,) of undecided documents
-    may_share_windows: NDArray[np.bool_]  # (n,) with intervals of other chunks
 
 
 @dataclass(frozen=True)
@@ -113,21 +112,21 @@ class CompareIntervals:
         starts = found.columns["ordinal"][is_cut].astype(np.int64)
         ends = starts + found.columns["windows"][is_cut] - 1 + self.min_bytes
         documents = found.columns["document"]
-        return _merged(documents[is_cut], starts, ends, documents[found.firsts][is_cut])
+        return _merged(documents[is_cut], starts, ends, documents[found.matches.firsts][is_cut])
 
     def mark_short(self, intervals: pd.DataFrame, short: pd.DataFrame) -> pd.DataFrame:
         """Return all intervals with their states; ``short`` has the documents that are dropped.
 
-        A document that has a first interval of others, and goes, makes another one the first. Which intervals
-        of other documents repeat which stays the same if it has none: their firsts are the same.
+        A key is touched where a short document has the first of the equal intervals of other documents.
+        Elsewhere all firsts stay the same when it goes, and so do all repeats.
         """
         found = self._compare(intervals)
         hashes, ordinals = found.columns["hash"], found.columns["ordinal"]
         goes = among(found.columns["document"], short["document"].to_numpy())
         goes |= ordinals == DECIDED_SHORT
         # Without it, a key may have few enough chunks for their bytes, which were not compared before.
-        changes = goes & (found.chunks_of_key > self.chunks_per_key)
-        changes |= goes[found.firsts] & ~goes & (ordinals >= 0)
+        changes = goes & (found.matches.chunks_of_key > self.chunks_per_key)
+        changes |= goes[found.matches.firsts] & ~goes & (ordinals >= 0)
         touched = among(hashes, distinct(hashes[changes]))
         state = np.where(goes, GOES, touched * TOUCHED)
         return intervals[INTERVALS.columns].assign(state=state)
@@ -138,14 +137,16 @@ class CompareIntervals:
         If they have states, only intervals of touched keys and of keys with very many chunks.
         """
         found = self._compare(intervals)
-        is_local, is_decided = found.columns["chunk"] == LOCAL, found.columns["ordinal"] < 0
+        columns, matches = found.columns, found.matches
+        is_local, is_decided = columns["chunk"] == LOCAL, columns["ordinal"] < 0
         # Of a decided document, the first interval with a chunk is enough.
-        is_other = is_decided & (found.firsts != np.arange(len(is_decided)))
-        wanted = found.may_share_windows & ~found.are_repeats & ~is_local & ~is_other
-        hashed = found.chunks_of_key > self.chunks_per_key
+        is_other = is_decided & (matches.firsts != np.arange(len(is_decided)))
+        wanted = may_share_windows(columns["hash"], columns["cores"], matches)
+        wanted &= ~found.are_repeats & ~is_local & ~is_other
+        hashed = matches.chunks_of_key > self.chunks_per_key
         if "state" in intervals:
             wanted &= hashed | (intervals["state"].to_numpy() == TOUCHED)
-        columns = {name: values[wanted] for name, values in found.columns.items()}
+        columns = {name: values[wanted] for name, values in columns.items()}
         columns["hashed"] = hashed[wanted].astype(np.int64)
         columns["bucket"] = file_of(columns["document"])
         return pd.DataFrame(columns)[REQUESTS.columns]
@@ -186,11 +187,7 @@ class CompareIntervals:
         matches = compare_chunks(columns["hash"], columns["chunk"], some)
         is_compared = (columns["chunk"] != LOCAL) & (columns["ordinal"] >= 0)
         return _Compared(
-            columns,
-            matches.firsts,
-            matches.chunks_of_key,
-            are_repeats(some, matches.firsts, self.min_bytes) & is_compared,
-            may_share_windows(columns["hash"], columns["cores"], matches),
+            columns, matches, are_repeats(some, matches.firsts, self.min_bytes) & is_compared
         )
 
 

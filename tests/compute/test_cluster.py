@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from distributed import Client, Worker
+from distributed import Client, Scheduler, Worker
 from typer.testing import CliRunner
 
 from etl.cli.app import app
@@ -172,9 +172,12 @@ def test_the_loss_of_the_scheduler_is_one_message(recipe: Recipe, tmp_path: Path
         etl = [sys.executable, "-c", command, "run", str(path), "--cluster", address]
         job = subprocess.Popen(etl, stderr=subprocess.PIPE, text=True)
         with Client(address, timeout="30s") as client:
-            count: Any = lambda dask_scheduler: len(dask_scheduler.clients)  # noqa: E731 - sent by value
-            # The scheduler has one of its own, and this one is the second. The third waits for workers.
-            while job.poll() is None and client.run_on_scheduler(count) < 3:
+
+            def count_clients(dask_scheduler: Scheduler) -> int:
+                return len(dask_scheduler.clients)
+
+            # One belongs to the scheduler, and one is this client. The third is the run's, which waits.
+            while job.poll() is None and client.run_on_scheduler(count_clients) < 3:
                 time.sleep(0.05)
         scheduler.kill()
         _, errors = job.communicate(timeout=120)

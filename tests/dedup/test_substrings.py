@@ -189,7 +189,7 @@ def test_what_short_documents_kept_is_decided_again(client: Client, place: UPath
     """A passage is in part in one document, whole in a second, which becomes short, and in a third."""
     rng = random.Random(3)
     notice = "A notice that all the pages have, which says nothing. "
-    bodies = [f"{notice}And the page that keeps it, with words of its own."]
+    bodies = [f"{notice}And the page that keeps it, with other words."]
     for _ in range(40):
         passage = "".join(rng.choices("klmnopqrst", k=rng.randrange(40, 56)))
         part = passage[rng.randrange(1, 8) : rng.randrange(40, 56)]
