@@ -28,7 +28,6 @@ from etl.errors import TableError
 from etl.lake import releases
 from etl.lake.drop_units import files_of_units, rest_of_files, sharing_units
 from etl.lake.input_locations import find_input
-from etl.lake.input_log import InputLog
 from etl.lake.jobs import Job
 from etl.lake.lake_epochs import all_ledgers, drop_all, start_lake_epoch
 from etl.lake.ledger import Ledger
@@ -43,6 +42,7 @@ from etl.maintenance.table_undo import TableUndo
 from etl.parquet.data_file import DataFile, DataFileWriter
 
 _THREADS = 16  # they wait for storage
+_NO_DECISIONS = schemas.DUPLICATES.empty_table().select(["unit", "keeper_source"])
 _NOT_REPAIRABLE = "`etl run RECIPE --rebuild` makes the tables again"
 
 
@@ -143,7 +143,7 @@ class Undo:
         for problem in (*self._problems("documents"), *self._problems("texts")):
             # Texts may be there without documents.
             units = {key: sources[key] for key in self._units_in(problem) if key in sources}
-            whys = [self._why_gone(undo.ledger.inputs, source) for source in units.values()]
+            whys = [self._find(source)[1] for source in units.values()]
             why = next((why for why in whys if why is not None), None)
             if why is not None:
                 self.left.append(UnrepairedProblem(problem=problem, why=why))
@@ -154,10 +154,11 @@ class Undo:
                 undo.units.update(units)
         undo.remove = {file["path"] for file in files_of_units(undo.table, undo.units)}
 
-    def _why_gone(self, inputs: InputLog, source: str) -> str | None:
-        """Return why an input file cannot be read again; None if it can."""
+    def _find(self, source: str) -> tuple[schemas.InputFile | None, str | None]:
+        """Return an input file by the name under which it can be read again, or why it cannot."""
+        inputs = self.tables["documents"].ledger.inputs
         samples = partial(inputs.samples, inputs.identity_of(source))
-        return find_input(self._recorded(source), source, samples)[1]
+        return find_input(self._recorded(source), source, samples)
 
     def _units_in(self, problem: Problem) -> list[str]:
         """Return the keys of the units in a damaged file."""
@@ -176,6 +177,33 @@ class Undo:
             if file["path"] in damaged:
                 undo.remove.add(file["path"])
                 undo.units |= {u.key for u in self._units.values() if _may_hold(file, [u])}
+        if moved := {source for source in self.sources if self._may_move(source)}:
+            undo.units |= self._led_by(moved, undo)
+
+    def _may_move(self, source: str) -> bool:
+        """Return whether the rows of an undone input file may have other addresses when they are read again.
+
+        They have if the file was moved, has changed, or belongs to a Delta table that was compacted since.
+        """
+        file, _ = self._find(source)
+        return file is None or file.uri != source or file.version is not None
+
+    def _led_by(self, sources: set[str], undo: TableUndo) -> set[str]:
+        """Return the units with documents that are left out for one of some files.
+
+        The decisions on these documents change the order in which others were decided, so the units that
+        are led by them are returned, too.
+        """
+        read = partial(read_live_rows, undo.table.url, columns=["unit", "keeper_source"])
+        sound = (file for file in undo.files() if file["path"] not in undo.remove)
+        rows = pa.concat_tables([_NO_DECISIONS, *map(read, sound)], promote_options="permissive")
+        units = set[str]()
+        while sources:
+            led = rows.filter(pc.is_in(rows["keeper_source"], pa.array([*sources], pa.string())))
+            more = {*pc.unique(led["unit"]).to_pylist()} - units
+            units |= more
+            sources = {self._units[key].source for key in more if key in self._units}
+        return units
 
     def _undo_units_in_files(self, name: str, undo: TableUndo) -> None:
         """Undo the units in damaged files, and remove all files with rows of undone units."""

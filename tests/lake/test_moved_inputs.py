@@ -5,14 +5,19 @@ import shutil
 from pathlib import Path
 
 import pytest
+from distributed import Client
 from upath import UPath
 
 import etl
 from etl import storage
 from etl.audit.lake_status import lake_status
 from etl.audit.verify.verify import verify
+from etl.delta.table import Table
 from etl.errors import MismatchError
 from etl.job.plan import make_plan
+from etl.job.run import run
+from etl.lake.unit_files import unit_files
+from etl.recipe.recipe import Recipe
 from tests.helpers.lake_rows import rows
 from tests.helpers.source_folder import SourceFolder
 
@@ -244,6 +249,29 @@ def test_a_repair_reads_a_touched_file_again(folder: SourceFolder) -> None:
     folder.run()
     folder.check(A)
     assert verify(str(folder.lake), sources=True) == []
+
+
+def test_a_duplicate_is_decided_again_when_its_keeper_is_read_elsewhere(
+    folder: SourceFolder, client: Client
+) -> None:
+    recipe = Recipe(name="r", source=folder.source, lake=str(folder.lake), stages=["dedup_exact"])
+    a = folder.write("a.jsonl", ["same", "a"])
+    run(recipe, cluster=client)
+    folder.write("b.jsonl", ["same", "b", "twice"])
+    run(recipe, cluster=client)
+    folder.write("c.jsonl", ["twice"])
+    run(recipe, cluster=client)
+    files = unit_files(Table.open(recipe.table_url("documents")))
+    [lost] = [file["path"] for file in files if file["min.source"] == storage.normalize(str(a))]
+    (folder.lake / "documents" / lost).unlink()
+    move(a, "z.jsonl")
+    run(recipe, cluster=client)  # notes its new name
+    assert etl.repair(recipe.lake, drop=True).left == []
+    run(recipe, cluster=client)
+    assert verify(recipe.lake, sources=True) == []
+    assert len(rows(recipe.lake, "documents")) == 6
+    assert len(rows(recipe.lake, "duplicates")) == 2, "`same` and `twice` are kept once"
+    assert not make_plan(recipe).has_work()
 
 
 @pytest.mark.local_only
