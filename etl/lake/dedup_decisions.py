@@ -1,6 +1,7 @@
 """Which units are deduplicated, and which of their rows are left out or cut, by ``duplicates``."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -8,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from etl import schemas
-from etl.delta.live_rows import read_live_rows
+from etl.delta.live_rows import TableFile, read_live_rows
 from etl.delta.logical_file import LogicalFile
 from etl.lake.ledger import Ledger
 from etl.lake.row_ranges import RangeIndex
@@ -68,6 +69,30 @@ def without_cuts(documents: pa.Table, cuts: pa.Table, stage: DedupStage) -> pa.T
     indexes = pc.index_in(rows, cuts["row"].combine_chunks())
     text = stage.cut(documents["text"], cuts["cut"].combine_chunks().take(indexes))
     return documents.set_column(documents.column_names.index("text"), "text", text)
+
+
+def units_led_by(
+    table_url: str,
+    files: Iterable[TableFile],
+    sources: Collection[str],
+    units: Mapping[str, WorkUnit],
+) -> set[str]:
+    """Return the keys of the units with documents that are left out or cut for some input files.
+
+    Other decisions may depend on the order of these documents, so the units that are led by the input files
+    of a returned unit are returned, too. ``files`` are data files of ``duplicates``, and ``units`` those of
+    the lake by key.
+    """
+    leading = schemas.DUPLICATES.empty_table().select(["unit", "keeper_source"])
+    read = partial(read_live_rows, table_url, columns=leading.column_names)
+    rows = pa.concat_tables([leading, *map(read, files)], promote_options="permissive")
+    led = set[str]()
+    while sources:
+        named = pc.is_in(rows["keeper_source"], pa.array([*sources], pa.string()))
+        more = {*pc.unique(rows["unit"].filter(named)).to_pylist()} - led
+        led |= more
+        sources = {units[key].source for key in more if key in units}
+    return led
 
 
 def _read_rows(

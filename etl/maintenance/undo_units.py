@@ -26,6 +26,7 @@ from etl.delta.live_rows import read_live_rows
 from etl.delta.table import Table
 from etl.errors import TableError
 from etl.lake import releases
+from etl.lake.dedup_decisions import units_led_by
 from etl.lake.drop_units import files_of_units, rest_of_files, sharing_units
 from etl.lake.input_locations import find_input
 from etl.lake.jobs import Job
@@ -42,7 +43,6 @@ from etl.maintenance.table_undo import TableUndo
 from etl.parquet.data_file import DataFile, DataFileWriter
 
 _THREADS = 16  # they wait for storage
-_NO_DECISIONS = schemas.DUPLICATES.empty_table().select(["unit", "keeper_source"])
 _NOT_REPAIRABLE = "`etl run RECIPE --rebuild` makes the tables again"
 
 
@@ -177,33 +177,15 @@ class Undo:
             if file["path"] in damaged:
                 undo.remove.add(file["path"])
                 undo.units |= {u.key for u in self._units.values() if _may_hold(file, [u])}
+        # The rows of these files may have other addresses when they are read again.
         if moved := {source for source in self.sources if self._may_move(source)}:
-            undo.units |= self._led_by(moved, undo)
+            sound = [file for file in undo.files() if file["path"] not in undo.remove]
+            undo.units |= units_led_by(undo.table.url, sound, moved, self._units)
 
     def _may_move(self, source: str) -> bool:
-        """Return whether the rows of an undone input file may have other addresses when they are read again.
-
-        They have if the file was moved, has changed, or belongs to a Delta table that was compacted since.
-        """
+        """Return whether a file was moved or changed, or belongs to a Delta table that may be compacted."""
         file, _ = self._find(source)
         return file is None or file.uri != source or file.version is not None
-
-    def _led_by(self, sources: set[str], undo: TableUndo) -> set[str]:
-        """Return the units with documents that are left out for one of some files.
-
-        The decisions on these documents change the order in which others were decided, so the units that
-        are led by them are returned, too.
-        """
-        read = partial(read_live_rows, undo.table.url, columns=["unit", "keeper_source"])
-        sound = (file for file in undo.files() if file["path"] not in undo.remove)
-        rows = pa.concat_tables([_NO_DECISIONS, *map(read, sound)], promote_options="permissive")
-        units = set[str]()
-        while sources:
-            led = rows.filter(pc.is_in(rows["keeper_source"], pa.array([*sources], pa.string())))
-            more = {*pc.unique(led["unit"]).to_pylist()} - units
-            units |= more
-            sources = {self._units[key].source for key in more if key in self._units}
-        return units
 
     def _undo_units_in_files(self, name: str, undo: TableUndo) -> None:
         """Undo the units in damaged files, and remove all files with rows of undone units."""
