@@ -59,15 +59,20 @@ class Optimized:
 def optimize(lake: str, *, target_bytes: int = TARGET_BYTES) -> list[Optimized]:
     """Compact the small files of all tables.
 
-    Raises TableError if the lake has no tables, if no recipe made them, or if a file is damaged.
+    Raises TableError if the lake has no tables, if no recipe made them, or if a file is damaged, and
+    MismatchError if another program has changed data, which would be merged with the rows of the lake.
     """
     url = storage.normalize(lake)
     results = []
     if find_table(storage.join(url, "documents")) is None:
         raise no_lake_error(url)
     with hold_job(JobIdentity(lake=url, kind="optimize")) as job:
-        for spec in map(spec_of, table_names(url)):
-            if (ledger := _find_ledger(url, spec)) is not None:
+        found = [(spec, _find_ledger(url, spec)) for spec in map(spec_of, table_names(url))]
+        for _, ledger in found:
+            if ledger is not None and (changes := ledger.foreign_changes()) is not None:
+                raise changes.error(ledger.url)
+        for spec, ledger in found:
+            if ledger is not None:
                 groups = _group_files(url, spec, ledger, target_bytes)
                 results.append(_compact(ledger, groups, spec.layout, job))
     return results

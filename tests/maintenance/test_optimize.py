@@ -5,12 +5,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 
+import deltalake
+import pyarrow as pa
 import pytest
 from distributed import Client
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from upath import UPath
 
+from etl import storage
 from etl.audit.lake_report import report
 from etl.audit.lineage_graph import trace
 from etl.audit.tune.tune import tune
@@ -283,6 +286,38 @@ def test_files_that_another_program_removes_are_left_out(
     with pytest.raises(MismatchError, match="another program"):
         optimize(recipe.lake)
     assert files(recipe) == before - 1
+
+
+@pytest.mark.parametrize("table", ["documents", "texts", "duplicates", "tokens"])
+def test_rows_that_another_program_has_added_are_not_merged(
+    client: Client, recipe: Recipe, table: str
+) -> None:
+    """They would be in a file of ours, and a repair could not tell them from the rows of the lake."""
+    before = rows(recipe)
+    append_rows(recipe, table)
+    with pytest.raises(MismatchError, match=f"{table}: version .* was written by another program"):
+        optimize(recipe.lake)
+    assert repair(recipe.lake, drop=True).left == []
+    assert run(recipe, cluster=client).ok
+    assert rows(recipe) == before
+    optimize(recipe.lake)
+    assert verify(recipe.lake) == []
+
+
+def test_keys_that_another_program_has_added_are_not_merged(client: Client, recipe: Recipe) -> None:
+    append_rows(recipe, "keys")
+    assert "keys" not in [each.table for each in optimize(recipe.lake)]
+    assert run(recipe, cluster=client).ok
+    assert "keys" in [each.table for each in optimize(recipe.lake)]
+
+
+def append_rows(recipe: Recipe, table: str) -> None:
+    """Append copies of the first rows of a table, as another program does."""
+    url = recipe.table_url(table)
+    options = storage.delta_options(url)
+    copied = deltalake.DeltaTable(url.removeprefix("file://"), storage_options=options)
+    some = pa.table(copied.to_pyarrow_table()).slice(0, 2)
+    deltalake.write_deltalake(copied.table_uri, some, mode="append", storage_options=options)
 
 
 def test_a_missing_lake_is_refused_and_the_lease_released(place: UPath) -> None:
