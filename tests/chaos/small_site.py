@@ -115,7 +115,7 @@ class SmallSite:
         """Delete an input file; its rows stay in the lake."""
         found = names(rows(str(self.lake), "documents")) if self._has_documents() else []
         ids = [str(row["id"]) for row in found if row["source"] == name]
-        if ids not in ([row.id for row in content] for content, _ in self.past[name]):
+        if ids not in ([row.id for row in content] for content, _ in self.past.get(name, ())):
             self.unfinished.add(name)
         (self.raw / name).unlink()
         del self.inputs[name]

@@ -175,7 +175,8 @@ def test_machine_code_that_cannot_be_opened_is_kept_elsewhere(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="mounts a folder")
-def test_machine_code_is_read_from_a_read_only_folder_and_kept_in_the_users(tmp_path):
+def test_machine_code_is_read_from_a_read_only_folder_and_kept_in_the_users(tmp_path, monkeypatch):
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)  # it would be kept there
     root = copy_compiler(tmp_path / "installed")
     caller = root / "caller.py"
     caller.write_text(CALLER.format(callee="etl.kernels.callee"))
