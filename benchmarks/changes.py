@@ -93,8 +93,7 @@ class Lakes:
             "stages": [*changed, *self.dedup, last],
         }
         recipe.write_text(json.dumps(settings), "utf-8")
-        command = ["run", str(recipe), "--lake", str(self.folder / lake), "--workers", "2"]
-        return measure_command([*command, *options])
+        return measure_command(["run", str(recipe), "--lake", str(self.folder / lake), *options])
 
     def change(self, changed: list[Any]) -> tuple[float, float]:
         """Return the seconds of a change of the first lake, in a copy of it."""

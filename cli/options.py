@@ -121,7 +121,8 @@ Workers = Annotated[
     str | None,
     typer.Option(
         metavar="N|auto",
-        help="Workers: of this machine, by default up to one per core; of a cluster file, as it says.",
+        help="Workers: of this machine, by default up to one per core, 0: a thread of this process; of a "
+        "cluster file, as it says.",
     ),
 ]
 Tls = Annotated[
@@ -271,7 +272,7 @@ def parse_workers(text: str | None) -> int | Literal["auto"] | None:
         return None
     if text == "auto":
         return "auto"
-    if not text.isdecimal() or int(text) < 1:
+    if not text.isdecimal():
         raise typer.BadParameter(
             f"{text!r} is not a number of workers or `auto`", param_hint="--workers"
         )

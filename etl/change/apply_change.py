@@ -72,7 +72,7 @@ class Changer:
         written: dict[str, list[DataFile]] = {}
 
         def write(unit: str, judged: JudgedUnit, read: pa.Table) -> None:
-            written[unit] = write_rows(url, self.recipe, unit, new_rows(judged, schema, read))
+            written[unit] = write_rows(url, schema, unit, new_rows(judged, schema, read))
 
         def write_known(unit: str, judged: JudgedUnit) -> None:
             if not judged.change.is_open:

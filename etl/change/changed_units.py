@@ -179,12 +179,12 @@ def new_rows(unit: JudgedUnit, schema: pa.Schema, read: pa.Table) -> pa.Table:
     return rows.take(pc.sort_indices(rows["row"]))
 
 
-def write_rows(url: str, recipe: Recipe, unit: str, rows: pa.Table) -> list[DataFile]:
-    """Write the documents of a unit to new data files."""
+def write_rows(url: str, schema: pa.Schema, unit: str, rows: pa.Table) -> list[DataFile]:
+    """Write the documents of a unit, which have the schema of the table, to new data files."""
     written: list[DataFile] = []
     for verdict in schemas.VERDICTS:
-        schema, layout = DOCUMENTS.schema(recipe), DOCUMENTS.layout
-        writer = DataFileWriter(url, schema, layout, name=unit, partition={"verdict": verdict})
+        partition = {"verdict": verdict}
+        writer = DataFileWriter(url, schema, DOCUMENTS.layout, name=unit, partition=partition)
         writer.append(rows.filter(pc.equal(rows["verdict"], verdict)))
         written += writer.close()
     return written

@@ -13,7 +13,7 @@ these decisions. If passages are cut out of documents, all are tokenized again, 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 
 import polars as pl
 import pyarrow as pa
@@ -173,8 +173,10 @@ class Follower:
         self, ledger: Ledger, columns: Sequence[str], left_out: pl.DataFrame = _NONE
     ) -> tuple[RowDifference, _Addresses]:
         """Return how a table differs from the kept documents in some columns, and which rows it lacks."""
-        table, kept = ledger.table, self._kept(ledger, columns)
-        kept = kept.join(left_out, on=_ADDRESS, how="anti")
+        table, units = ledger.table, self._kept["unit"].unique()
+        done = [unit for unit in units if ledger.is_done(ledger.key(unit))]
+        kept = self._kept.filter(pl.col("unit").is_in(done))
+        kept = kept.join(left_out, on=_ADDRESS, how="anti") if left_out.height else kept
         assert table is not None
         schema = pa.schema([table.schema.field(name) for name in columns])
         wanted = kept.select(columns).to_arrow().cast(schema)
@@ -186,17 +188,18 @@ class Follower:
         assert self._documents.table is not None
         return {file["min.source"] for file in unit_files(self._documents.table) if file["rows"]}
 
-    def _kept(self, ledger: Ledger, columns: Sequence[str]) -> pl.DataFrame:
-        """Return columns of the kept documents of units that a table has done, with the key of their unit."""
+    @cached_property
+    def _kept(self) -> pl.DataFrame:
+        """The kept documents, with the key of their unit."""
         documents = self._documents.table
         assert documents is not None
         parts = [_NONE]
         for unit, files in files_by_unit(documents).items():
             kept = [file for file in files if file["partition.verdict"] == "kept" and file["rows"]]
-            if kept and ledger.is_done(ledger.key(unit)):
-                rows = pl.DataFrame(read_rows(documents, kept, columns)).drop("verdict")
-                parts.append(rows.with_columns(unit=pl.lit(unit)))
-        return pl.concat(parts, how="diagonal")
+            if kept:
+                rows = pl.DataFrame(read_rows(documents, kept, [*_ADDRESS, "content_hash"]))
+                parts.append(rows.drop("verdict").with_columns(unit=pl.lit(unit)))
+        return pl.concat(parts)
 
     def _write_texts(self, ledger: Ledger, missing: _Addresses) -> list[LedgerEntry]:
         """Read documents from the input, and write their texts; return the entries of their units."""

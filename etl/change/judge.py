@@ -56,6 +56,11 @@ class Judge:
         return stored_filters(self.new_stages, has_all_signals=True)
 
     @cached_property
+    def _names(self) -> list[str]:
+        """The columns that the new recipe may compute."""
+        return [*dict.fromkeys([*LANGUAGE, *signal_names(self.new_stages)])]
+
+    @cached_property
     def sources(self) -> Mapping[str, str | None]:
         """The columns that the new recipe computes, each with the stored column of its values."""
         stored = {column.identity: name for name, column in self.old.columns.items()}
@@ -175,7 +180,7 @@ class Judge:
         for old, new in zip(olds, news, strict=True):
             is_known &= (before >= old) == (after >= new)
         columns: dict[str, pl.Series] = {}
-        for name in dict.fromkeys([*LANGUAGE, *signal_names(self.new_stages)]):
+        for name in self._names:
             kind = pl.String if name == "lang" else pl.Float64
             null = pl.repeat(None, frame.height, dtype=kind, eager=True)
             if name not in self.new.columns:

@@ -24,10 +24,11 @@ class Cluster:
 
     An address names a scheduler (``tcp://...``) or a cluster file (``k8s:FILE``, ``slurm:FILE``).
     A local cluster has ``workers`` single-threaded processes (default: one for each 8 MB of input, at most
-    one per core), which share the memory or get ``memory_limit`` each (such as ``2GiB``); a cluster of a
-    file may have ``auto`` workers, as many as its input needs. ``tls`` is a folder that
-    ``make_certificates`` has written: only clients with its certificates can connect. ``dashboard`` is the
-    address on which the dashboard of a local cluster listens; by default only this machine can open it.
+    one per core), which share the memory or get ``memory_limit`` each (such as ``2GiB``); with 0, a thread of
+    this process works, which a debugger can stop and a crash ends. A cluster of a file may have ``auto``
+    workers, as many as its input needs. ``tls`` is a folder that ``make_certificates`` has written: only
+    clients with its certificates can connect. ``dashboard`` is the address on which the dashboard of a local
+    cluster listens; by default only this machine can open it.
 
     Raises ClusterError if the memory limit is not a number of bytes or too small for a worker, or if the
     number of workers is not one.
@@ -43,16 +44,18 @@ class Cluster:
     def __post_init__(self) -> None:
         if self.memory_limit is not None:
             check_memory_limit(self.memory_limit)
+        least = 0 if self.address is None else 1
         if self.workers not in (None, "auto") and not (
-            isinstance(self.workers, int) and self.workers > 0
+            isinstance(self.workers, int) and self.workers >= least
         ):
             raise ClusterError(
-                f"{self.workers!r} is not a number of workers", hint="give 1 or more, or `auto`"
+                f"{self.workers!r} is not a number of workers",
+                hint=f"give {least} or more, or `auto`",
             )
 
     def prepare(self) -> None:
         """Start to load what workers on this machine need, and return at once."""
-        if self.address is None:
+        if self.address is None and self.workers != 0:
             start_fork_server()
 
     def connect(

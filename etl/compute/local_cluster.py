@@ -41,6 +41,10 @@ _DIED_HINT: Final = (
 @contextmanager
 def start_local_cluster(_address: str | None, request: ClusterRequest) -> Iterator[Client]:
     """Start worker processes, connect a client to them, and stop them at the end of the context."""
+    if request.workers == 0:
+        with start_in_process(request.memory_limit) as client:
+            yield client
+        return
     folders: set[Path] = set()
     try:
         with (
@@ -135,14 +139,15 @@ def has_dashboard(client: Client) -> bool:
 
 
 @contextmanager
-def start_in_process() -> Iterator[Client]:
-    """Start one worker as a thread of this process, for a few documents; stop it at the end."""
+def start_in_process(memory_limit: str | None = None) -> Iterator[Client]:
+    """Start one worker as a thread of this process, for a little work; stop it at the end."""
     with (
         dask.config.set(PROFILE_SETTINGS),
         SchedulerClient(
             processes=False,
             n_workers=1,
             threads_per_worker=1,
+            memory_limit=memory_limit or "auto",
             dashboard_address=None,
             scheduler_kwargs=_NO_DASHBOARD,
         ) as client,

@@ -13,6 +13,7 @@ digest shows faults, not forgeries.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import cache
 from types import MappingProxyType
 from typing import Final
 
@@ -207,16 +208,19 @@ def _is_valid(values: pa.Array) -> NDArray[np.bool_]:
     return is_valid
 
 
+@cache  # asked for each column of each batch
 def _is_list(kind: pa.DataType) -> bool:
     return any(is_(kind) for is_ in (pa.types.is_list, pa.types.is_large_list, pa.types.is_map))
 
 
+@cache
 def _has_numbers(kind: pa.DataType) -> bool:
     """Return whether the elements of lists are numbers that are not nullable."""
     is_map = pa.types.is_map(kind)
     return not is_map and not kind.value_field.nullable and pa.types.is_primitive(kind.value_type)
 
 
+@cache
 def _plain_type(kind: pa.DataType) -> pa.DataType:
     """Return the type with the plainest layout of the same values."""
     is_ = pa.types
@@ -229,6 +233,7 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
     return pa.binary() if is_.is_binary_view(kind) else kind
 
 
+@cache
 def _type_name(kind: pa.DataType) -> str:
     """Return the name of a type, the same for all layouts of equal values."""
     kind = _plain_type(kind)

@@ -26,7 +26,7 @@ from etl.plural import many
 from etl.recipe.recipe import Recipe
 from tests.helpers.corpus import prose, write_jsonl
 from tests.helpers.lake_rows import rows
-from tests.helpers.listeners import Recorder
+from tests.helpers.listeners import Calls, Recorder
 from tests.helpers.paths import NewPlace
 from tests.helpers.recipe_changes import (
     STAGES,
@@ -230,6 +230,27 @@ def test_a_recipe_without_deduplication_is_refused(
     run(recipe(place / "lake", DEDUP[0]), cluster=client)
     with pytest.raises(MismatchError, match="not possible: the recipe does not fill duplicates"):
         run(recipe(place / "lake", [FILTERS[1]]), cluster=client, apply_change=True)
+
+
+@pytest.mark.parametrize(
+    ("stages", "is_inside"),
+    [([*DEDUP[0]], True), ([*DEDUP[0], CUTTING[2][0]], False)],
+    ids=["hashes are compared", "passages are cut"],
+)
+def test_a_small_change_starts_no_process(
+    client: Client, make: tuple[UPath, MakeRecipe], stages: list[Any], is_inside: bool
+) -> None:
+    place, recipe = make
+    run(recipe(place / "lake", stages), cluster=client)
+    changed = recipe(place / "lake", [FILTERS[-1], *stages])
+    addresses: list[str] = []
+
+    def keep_address(client: Client) -> None:
+        addresses.append(client.scheduler.address)
+
+    run(changed, apply_change=True, listener=Calls(connected=keep_address))
+    assert [address.startswith("inproc://") for address in addresses] == [is_inside]
+    assert digests(changed) == digests(replay(changed, place / "fresh", client))
 
 
 STEPS = st.builds(

@@ -55,6 +55,17 @@ def test_a_local_cluster_has_one_worker_for_little_input() -> None:
         assert len(client.scheduler_info()["workers"]) == 1
 
 
+def test_without_workers_a_run_stays_in_its_process(recipe: Recipe) -> None:
+    addresses: list[str] = []
+
+    def keep_address(client: Client) -> None:
+        addresses.append(client.scheduler.address)
+
+    report = run(recipe, cluster=Cluster(workers=0), listener=Calls(connected=keep_address))
+    assert (report.ok, report.rows) == (True, 300)
+    assert [address.startswith("inproc://") for address in addresses] == [True]
+
+
 def test_workers_are_not_profiled_by_a_python_that_may_hang() -> None:
     def is_profiled(dask_worker: Worker) -> bool:
         return "profile" in dask_worker.periodic_callbacks
@@ -189,7 +200,12 @@ def test_the_loss_of_the_scheduler_is_one_message(recipe: Recipe, tmp_path: Path
     assert "error: " + address + ": the scheduler was lost" in errors
 
 
-@pytest.mark.parametrize("workers", [0, -1, "many", 1.5])
+@pytest.mark.parametrize("workers", [-1, "many", 1.5])
 def test_a_wrong_number_of_workers_is_an_error(workers: Any) -> None:
     with pytest.raises(ClusterError, match="is not a number of workers"):
         Cluster(workers=workers)
+
+
+def test_a_cluster_elsewhere_has_workers() -> None:
+    with pytest.raises(ClusterError, match="0 is not a number of workers"):
+        Cluster("tcp://localhost:8786", workers=0)
