@@ -80,8 +80,8 @@ def units_led_by(
     """Return the keys of the units with documents that are left out or cut for some input files.
 
     Other decisions may depend on the order of these documents, so the units that are led by the input files
-    of a returned unit are returned, too. ``files`` are data files of ``duplicates``, and ``units`` those of
-    the lake by key.
+    of a returned unit are returned, too. ``files`` are data files of ``duplicates``; ``units`` has all units
+    of the lake by key.
     """
     leading = schemas.DUPLICATES.empty_table().select(["unit", "keeper_source"])
     read = partial(read_live_rows, table_url, columns=leading.column_names)
