@@ -12,7 +12,7 @@ from functools import partial
 
 from etl import schemas, storage
 from etl.delta.table import Table
-from etl.errors import MismatchError
+from etl.errors import ConflictError, MismatchError
 from etl.lake.finished_versions import check_finished
 from etl.lake.ledger import Ledger
 from etl.lake.ledger_entry import Drop, LedgerEntry
@@ -67,8 +67,12 @@ def start_lake_epoch(
     """Start an epoch in all tables of a lake, and drop rows in the same commits.
 
     ``ledgers`` are the result of ``all_ledgers``; what to drop must have been determined from the versions
-    they have open. Raises ConflictError if a table has a newer version: then that must be done again.
+    they have open. Raises ConflictError if a table has a newer version, or was created since: then that must
+    be done again.
     """
+    for ledger in ledgers.values():
+        if ledger.table is None and Table.exists(ledger.url):  # with rows that may have to go first
+            raise ConflictError("another process has created the table", where=ledger.url)
     tables = {name: ledger for name, ledger in ledgers.items() if ledger.table is not None}
     lake_epoch = 1 + max(ledger.lake_epoch for ledger in tables.values())
     for name in reversed(in_order(tables)):

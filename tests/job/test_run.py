@@ -19,7 +19,7 @@ from etl.cli.commands.plan import lines
 from etl.compute.listener import Listener
 from etl.compute.worker_usage import UsageMeter
 from etl.delta.table import Table
-from etl.errors import MismatchError, RecipeError, SourceError, WriteError
+from etl.errors import ConflictError, MismatchError, RecipeError, SourceError, WriteError
 from etl.job import tally
 from etl.job.cluster_job import hold_cluster_job
 from etl.job.failed_units import FailedUnits
@@ -35,7 +35,7 @@ from etl.job.shipped_files import ShippedFiles
 from etl.job.tally import Tally
 from etl.lake.commit_info import fields_of
 from etl.lake.keys_table import KeysTable
-from etl.lake.lake_epochs import all_ledgers, lake_epoch_of
+from etl.lake.lake_epochs import all_ledgers, lake_epoch_of, start_lake_epoch
 from etl.lake.ledger import Ledger
 from etl.lake.quarantine import Quarantine
 from etl.lake.recipe_ledgers import open_ledgers
@@ -131,6 +131,16 @@ def test_a_run_without_other_work_finishes_an_interrupted_epoch(
     assert run(recipe, cluster=client).rows == 0
     assert lake_epoch_of(all_ledgers(str(recipe.lake))) == 8
     assert not make_plan(recipe).has_work()
+
+
+def test_an_epoch_starts_in_all_tables_that_exist(client: Client, recipe: Recipe) -> None:
+    """Another run creates the tables while a run opens them: the first that it looks for is not there yet."""
+    tokens = Ledger(recipe.table_url("tokens"), fingerprint="0" * 64)
+    run(recipe, cluster=client)
+    ledgers = {**all_ledgers(str(recipe.lake)), "tokens": tokens}
+    with pytest.raises(ConflictError, match="another process has created the table"):
+        start_lake_epoch(ledgers, {}, lambda *_: None)
+    assert lake_epoch_of(all_ledgers(str(recipe.lake))) == 0
 
 
 def test_new_files_are_added_and_earlier_rows_stay_the_keepers(
