@@ -111,7 +111,18 @@ hostile(
     "long ids/a.jsonl.zst",
     lambda: packed((b'{"text": "a", "id": "' + b"x" * 900_000 + b'"}\n', 200 * MB)),
 )
-hostile("deep/a.jsonl.zst", lambda: packed((b"[", 24 * MB), b"\n" + GOOD_LINE), text=1, too_large=1)
+hostile(
+    "deep/a.jsonl.zst",
+    lambda: packed(b'{"text": ', (b"[", 24 * MB), b"\n" + GOOD_LINE),
+    text=1,
+    too_large=1,
+)
+hostile(  # one array of records, of which the first does not end
+    "deep array/a.jsonl.zst",
+    lambda: packed((b"[", 24 * MB), b"\n" + GOOD_LINE),
+    too_large=1,
+    malformed=1,
+)
 hostile(
     "an integer/a.jsonl.zst",
     lambda: packed(b'{"text": ', (b"9", 24 * MB), b"}\n" + GOOD_LINE),
