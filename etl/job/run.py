@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from distributed import Client
 
 _DRIVER_BYTES: Final = 512 << 20
-"""Of stored texts: one thread compares their documents while two workers would start and do it, in some 6 s
-(``benchmarks/RESULTS.md``, Changes of a recipe)."""
+"""Of stored texts, chosen here: one thread compares their documents, at 30 us each, about as soon as workers
+that must start first, and for less CPU time (``benchmarks/RESULTS.md``, Changes of a recipe)."""
 
 
 def run(  # noqa: PLR0913 - one parameter for each option and event

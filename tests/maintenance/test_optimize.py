@@ -292,7 +292,7 @@ def test_files_that_another_program_removes_are_left_out(
 def test_rows_that_another_program_has_added_are_not_merged(
     client: Client, recipe: Recipe, table: str
 ) -> None:
-    """They would be in a file of ours, and a repair could not tell them from the rows of the lake."""
+    """A merged file would belong to the lake, and a repair could not tell them from other rows."""
     before = rows(recipe)
     append_rows(recipe, table)
     with pytest.raises(MismatchError, match=f"{table}: version .* was written by another program"):
