@@ -150,6 +150,7 @@ def start_in_process(memory_limit: str | None = None) -> Iterator[Client]:
             memory_limit=memory_limit or "auto",
             dashboard_address=None,
             scheduler_kwargs=_NO_DASHBOARD,
+            silence_logs=logging.CRITICAL,
         ) as client,
     ):
         yield client

@@ -8,7 +8,7 @@ from typing import Final
 _LOG: Final = logging.getLogger(__name__)
 _LOG_SECONDS: Final = 5.0
 
-NUM_KERNELS: Final = 32
+NUM_KERNELS: Final = 43
 """The kernels that all stages call together, counted once for all types that they are compiled for."""
 
 
