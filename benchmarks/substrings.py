@@ -1,24 +1,29 @@
 """The cost of cutting repeated passages: CPU time of a run with ``dedup_substrings`` beside one without.
 
-    python benchmarks/substrings.py FILE.parquet ... [--workers N] [--repeat N]
+    python benchmarks/substrings.py FILE.parquet ... [--workers N] [--repeat N] [--peer]
 
 Each round runs both recipes into new lakes, each on new worker processes. The time of the pass is the
 difference of their medians; it includes the anchors that are computed and stored while documents are read.
-The memory is the maximum of a worker process. The texts are in a column ``text``.
+The memory is the maximum of a worker process. The texts are in a column ``text``. ``--peer`` also sorts the
+suffixes of all texts (peers/suffix_array.py), in a process of its own.
 """
 
 import argparse
 import resource
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from distributed import Client
 
+from etl.audit.duplicates.duplicate_report import duplicates
 from etl.compute.cluster import Cluster
 from etl.job.run import run
 from etl.recipe.recipe import Recipe
@@ -27,10 +32,11 @@ STAGE = {"dedup_substrings": {"min_bytes": 500, "min_chars": 200}}
 
 
 class Cost(NamedTuple):
-    """CPU seconds of all processes, and MB of the largest worker."""
+    """CPU seconds of all processes, MB of the largest worker, and the characters that were removed."""
 
     cpu: float
     memory: float
+    removed: tuple[int, int] = (0, 0)  # from documents, and with documents that were left out
 
 
 def main() -> None:
@@ -39,6 +45,7 @@ def main() -> None:
     parser.add_argument("files", nargs="+")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--peer", action="store_true")
     arguments = parser.parse_args()
     megabytes = sum(map(text_megabytes, arguments.files))
     costs: dict[str, list[Cost]] = {"without": [], "with": []}
@@ -51,6 +58,13 @@ def main() -> None:
     print(f"{megabytes:.0f} MB of text, {arguments.workers} workers")
     print(f"without {cpu['without']:.1f} s, with {cpu['with']:.1f} s of CPU time")
     print(f"the pass: {speed:.1f} MB/s per core; largest worker {memory:.0f} MB")
+    cut, left_out = costs["with"][0].removed
+    print(
+        f"{cut / 1e6:.1f} million characters cut, {left_out / 1e6:.1f} million in documents left out"
+    )
+    if arguments.peer:
+        peer = Path(__file__).with_name("peers") / "suffix_array.py"
+        subprocess.run([sys.executable, peer, "500", *arguments.files], check=True)
 
 
 def text_megabytes(file: str) -> float:
@@ -67,7 +81,9 @@ def measure(files: list[str], stages: Sequence[object], workers: int) -> Cost:
         recipe = Recipe.model_validate(settings)
         begun = cpu_seconds(client)
         run(recipe, cluster=client)
-        return Cost(cpu_seconds(client) - begun, max(client.run(peak).values()))
+        cost = Cost(cpu_seconds(client) - begun, max(client.run(peak).values()))
+        cuts = duplicates(lake, top=0).cuts if stages else None
+        return cost if cuts is None else cost._replace(removed=(cuts.chars, cuts.left_out_chars))
 
 
 def cpu_seconds(client: Client) -> float:
