@@ -96,7 +96,7 @@ def make_lake(folder: Path, documents: int) -> str:
         lake=str(lake),
         stages=[
             {"language": {"keep": ["en"], "min_score": 0.65}},
-            {"gopher_quality": {"min_alpha_word_ratio": 0.7}},
+            {"gopher_quality": {"min_alpha_word_ratio": 0.7, "min_words": 20}},
             "fineweb_quality",
             "dedup_exact",
             {"tokenize": str(find_recipe("demo").parent / "sample" / "tokenizer.json")},

@@ -11,7 +11,7 @@ def no_lake_error(url: str) -> TableError:
     lake, _, name = url.rpartition("/")
     hint = "check the URL; `etl run` creates lakes"
     if Table.exists(url):
-        hint = f"this is the table {name!r} of a lake: give {lake}"
+        hint = f"{name!r} is a table of a lake: give {lake}"
     elif name.endswith((".yaml", ".yml")):
         hint = "this is a recipe: give the URL of the lake that it names"
     return TableError("no lake at this URL", where=url, hint=hint)
@@ -22,6 +22,9 @@ def hint_for_missing_table(url: str) -> str:
     if names := tables_of(url):
         return f"this is a lake: give one of its tables, {', '.join(f'{url}/{n}' for n in names)}"
     lake, _, name = url.rpartition("/")
+    if Table.exists(lake):
+        lake, _, name = lake.rpartition("/")
+        return f"{name!r} is a table of a lake: give {lake}"
     names = tables_of(lake)
     return nearest_names(name, names) or "check the URL; a lake's tables are LAKE/documents, ..."
 

@@ -30,6 +30,7 @@ from etl.lake.lake_epochs import current_lake_epoch
 from etl.lake.ledger import Ledger
 from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.lineage_record import Change, Origin
+from etl.lake.missing_tables import no_lake_error
 from etl.lake.open_table import open_table
 from etl.lake.table_specs import LOSSES
 from etl.loader import loss_log
@@ -95,6 +96,9 @@ def commit_losses(*lakes: str, folder: str | None = None) -> list[CommittedLosse
     TableError for a lake that no recipe made, and MismatchError if another process drops rows of a lake.
     """
     urls = [storage.normalize(lake.rpartition("=")[2]) for lake in lakes]
+    for url in urls:
+        if not Table.exists(storage.join(url, "documents")):
+            raise no_lake_error(url)
     folder = storage.join(urls[0], loss_log.FOLDER) if folder is None else folder
     reports = [CommittedLosses(lake=url) for url in urls]
     files, left = _list_files(storage.normalize(folder))

@@ -313,9 +313,11 @@ def test_a_lake_for_a_table_and_a_table_for_a_lake_are_named(made: Recipe) -> No
     lake, table = str(made.lake), made.table_url("documents")
     assert f"{table}, " in etl("history", lake).stderr
     assert "did you mean 'tokens'?" in etl("show", f"{lake}/token").stderr
-    assert f"the table 'documents' of a lake: give {table.removesuffix('/documents')}" in (
-        etl("report", table).stderr
-    )
+    for command in ("report", "sample", "losses"):
+        result = etl(command, table)
+        assert result.exit_code == 1
+        assert f"table of a lake: give {table.removesuffix('/documents')}\n" in result.stderr
+    assert etl("losses", f"{lake}-2").exit_code == 1
     assert "this is a recipe" in etl("report", "web.yaml").stderr
 
 
