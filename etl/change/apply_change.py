@@ -136,9 +136,9 @@ class Changer:
 
     def _refuse_foreign_changes(self, ledgers: Mapping[str, Ledger]) -> None:
         """Raise MismatchError if another program has changed data, which a change would hide."""
-        for ledger in (ledgers[step] for step in self.recipe.steps if step in ledgers):
-            if (changes := ledger.foreign_changes()) is not None:
-                raise changes.error(ledger.url)
+        for step in self.recipe.steps:
+            if step in ledgers:
+                ledgers[step].refuse_foreign_changes()
 
 
 _NOTHING: Final = UnitChange(leave=0, come=0, others=0, by_text=frozenset(), by_input=frozenset())

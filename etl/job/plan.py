@@ -233,8 +233,7 @@ def _check_foreign_changes(
     for step, ledger in ledgers.items():
         if step in begin or ledger.table is None:
             continue
-        if (changes := ledger.foreign_changes()) is not None:
-            raise changes.error(ledger.url)
+        ledger.refuse_foreign_changes()
         columns = {field.name: field.type for field in ledger.table.schema}
         for column in spec_of(step).schema(recipe):
             if columns.get(column.name) != column.type:

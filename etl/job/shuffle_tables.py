@@ -44,8 +44,7 @@ class ShuffleTables:
         is_empty = next(table.files("path", by=()), None) is None
         no_rows = Ledger(table.url, fingerprint="", table=table) if is_empty else None
         tokens = find_ledger(table) or no_rows or open_ledger(table)
-        if (changes := tokens.foreign_changes()) is not None:
-            raise changes.error(table.url)
+        tokens.refuse_foreign_changes()
         url = storage.join(lake, SHUFFLED.name)
         existing = find_table(url)
         recorded = seed_of(existing)

@@ -258,8 +258,7 @@ class _Target:
         self.ledger = Ledger(url, fingerprint=FINGERPRINT)
         if self.ledger.table is None:
             self.ledger.create(schemas.LOSSES, LOSSES.layout, lake_epoch=lake_epoch)
-        if (changes := self.ledger.foreign_changes()) is not None:
-            raise changes.error(url)
+        self.ledger.refuse_foreign_changes()
 
     def is_done(self, file: _LogFile) -> bool:
         """Return whether the table has the rows of a file."""

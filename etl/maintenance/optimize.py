@@ -67,14 +67,13 @@ def optimize(lake: str, *, target_bytes: int = TARGET_BYTES) -> list[Optimized]:
     if find_table(storage.join(url, "documents")) is None:
         raise no_lake_error(url)
     with hold_job(JobIdentity(lake=url, kind="optimize")) as job:
-        found = [(spec, _find_ledger(url, spec)) for spec in map(spec_of, table_names(url))]
-        for _, ledger in found:
-            if ledger is not None and (changes := ledger.foreign_changes()) is not None:
-                raise changes.error(ledger.url)
-        for spec, ledger in found:
-            if ledger is not None:
-                groups = _group_files(url, spec, ledger, target_bytes)
-                results.append(_compact(ledger, groups, spec.layout, job))
+        specs = map(spec_of, table_names(url))
+        found = {spec: ledger for spec in specs if (ledger := _find_ledger(url, spec)) is not None}
+        for ledger in found.values():
+            ledger.refuse_foreign_changes()
+        for spec, ledger in found.items():
+            groups = _group_files(url, spec, ledger, target_bytes)
+            results.append(_compact(ledger, groups, spec.layout, job))
     return results
 
 
