@@ -86,13 +86,18 @@ class KeptCounts:
 
     def sums(self, side: str) -> pl.DataFrame:
         """Sum over the unique documents kept on a side (``NOW``, or the number of a case)."""
-        kept = pl.concat(self.kept).with_columns(pl.col(_GROUP).cast(pl.String))
+        as_text = pl.col(_GROUP).cast(pl.String)
         if not self.is_unique:
+            kept = pl.concat(self.kept).with_columns(as_text)
             return kept.filter(side=side).drop("side").group_by(_GROUP).sum()
+        kept = pl.concat(each.filter(side) for each in self.kept)
+        # Only documents that may have a copy are sorted, which takes longer than all else.
+        is_repeated = kept["hash_0"].is_duplicated()
         # The keepers that a lake has tokenized stay the keepers.
         first = [pl.col("num_tokens").is_null()] if side == NOW else []
-        ordered = kept.filter(side).sort(*first, "source", "row")
-        return _sums(ordered.unique(["hash_0", "hash_8"], keep="first", maintain_order=True))
+        ordered = kept.filter(is_repeated).sort(*first, pl.col("source").cast(pl.String), "row")
+        keepers = ordered.unique(["hash_0", "hash_8"], keep="first", maintain_order=True)
+        return _sums(pl.concat([kept.filter(~is_repeated), keepers])).with_columns(as_text)
 
 
 def count_by_rule(kept: KeptCounts, case: int) -> dict[str, tuple[int, int]]:
@@ -115,9 +120,13 @@ def count_unknown(kept: KeptCounts, case: int) -> dict[int, int]:
     return dict(counts.iter_rows())
 
 
-def count_kept(kept: KeptCounts, case: int, *, by: str | None) -> list[Counted]:
-    """Count the documents by ``lang`` or ``source``, or in total; the largest change comes first."""
-    now, then = kept.sums(NOW), kept.sums(str(case))
+def count_kept(
+    kept: KeptCounts, case: int, now: pl.DataFrame, then: pl.DataFrame, *, by: str | None
+) -> list[Counted]:
+    """Count the documents by ``lang`` or ``source``, or in total; the largest change comes first.
+
+    ``now`` and ``then`` are the sums over the documents that are kept with present and with new settings.
+    """
     has_tokens = bool(now["tokenized"].sum())
     group = (pl.lit("all") if by is None else pl.col(by).fill_null("none")).alias("name")
     rows, is_unknown = pl.col("rows"), pl.col("unknown").is_not_null()

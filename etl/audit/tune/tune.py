@@ -10,12 +10,20 @@ document.
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import polars as pl
 
 from etl import storage
-from etl.audit.tune.kept_counts import Counted, KeptCounts, count_by_rule, count_kept, count_unknown
+from etl.audit.tune.kept_counts import (
+    NOW,
+    Counted,
+    KeptCounts,
+    count_by_rule,
+    count_kept,
+    count_unknown,
+)
 from etl.audit.tune.rejudge import columns_of, rejecting_stage, rejudge
 from etl.audit.tune.thresholds import Thresholds
 from etl.delta.live_rows import live_rows, read_live_rows
@@ -150,7 +158,8 @@ class _TunableLake:
         with ThreadPoolExecutor(_THREADS) as pool:
             for counts in pool.map(count_file, files):
                 total.extend(counts)
-        return [self._tuning(total, case, list(settings)) for case, settings in enumerate(cases)]
+        now = total.sums(NOW)
+        return [self._tuning(total, now, case, list(of)) for case, of in enumerate(cases)]
 
     def _frames(self, file: Mapping[str, Any], names: Sequence[str]) -> Iterator[pl.DataFrame]:
         """Yield batches of a data file with the columns ``names`` and those needed for counting.
@@ -169,15 +178,18 @@ class _TunableLake:
                     counts, on="row", how="left", maintain_order="left"
                 )
 
-    def _tuning(self, total: KeptCounts, case: int, settings: list[str]) -> Tuning:
+    def _tuning(
+        self, total: KeptCounts, now: pl.DataFrame, case: int, settings: list[str]
+    ) -> Tuning:
         stages = {judge.position: judge for judge in self._thresholds.made_by}
-        languages = count_kept(total, case, by="lang")
+        count = partial(count_kept, total, case, now, total.sums(str(case)))
+        languages = count(by="lang")
         return Tuning(
             lake=self._url,
             settings=settings,
-            whole=count_kept(total, case, by=None)[0],
+            whole=count(by=None)[0],
             languages=languages if {part.name for part in languages} - {"none"} else [],
-            sources=count_kept(total, case, by="source"),
+            sources=count(by="source"),
             rules=count_by_rule(total, case),
             unknown={
                 stages[position].name: rows for position, rows in count_unknown(total, case).items()
