@@ -34,6 +34,7 @@ from etl.lake.jobs import Job
 from etl.lake.ledger import Ledger
 from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.lineage_record import Change, OriginOf
+from etl.lake.open_ledger import refuse_foreign_changes
 from etl.lake.recipe_ledgers import is_followed, open_all_ledgers
 from etl.lake.table_specs import DOCUMENTS
 from etl.parquet.data_file import DataFile
@@ -136,9 +137,7 @@ class Changer:
 
     def _refuse_foreign_changes(self, ledgers: Mapping[str, Ledger]) -> None:
         """Raise MismatchError if another program has changed data, which a change would hide."""
-        for step in self.recipe.steps:
-            if step in ledgers:
-                ledgers[step].refuse_foreign_changes()
+        refuse_foreign_changes(*(ledgers[step] for step in self.recipe.steps if step in ledgers))
 
 
 _NOTHING: Final = UnitChange(leave=0, come=0, others=0, by_text=frozenset(), by_input=frozenset())

@@ -21,6 +21,7 @@ from etl.lake.known_files import Comparison, KnownFiles, identify_files, unread
 from etl.lake.lake_epochs import all_ledgers, lake_epoch_of
 from etl.lake.ledger import Ledger
 from etl.lake.missing_inputs import MissingInputs
+from etl.lake.open_ledger import refuse_foreign_changes
 from etl.lake.recipe_ledgers import open_ledgers
 from etl.lake.table_specs import spec_of
 from etl.plural import many
@@ -233,7 +234,7 @@ def _check_foreign_changes(
     for step, ledger in ledgers.items():
         if step in begin or ledger.table is None:
             continue
-        ledger.refuse_foreign_changes()
+        refuse_foreign_changes(ledger)
         columns = {field.name: field.type for field in ledger.table.schema}
         for column in spec_of(step).schema(recipe):
             if columns.get(column.name) != column.type:

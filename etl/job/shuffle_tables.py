@@ -10,7 +10,7 @@ from etl.job.shuffle_plan import has_older_strikes, new_files
 from etl.lake.lake_epochs import current_lake_epoch
 from etl.lake.ledger import Ledger
 from etl.lake.missing_tables import tables_of
-from etl.lake.open_ledger import find_ledger, open_ledger
+from etl.lake.open_ledger import find_ledger, open_ledger, refuse_foreign_changes
 from etl.lake.open_table import find_table
 from etl.lake.shuffled_table import ShuffledTable, seed_of
 from etl.lake.table_names import token_tables
@@ -44,7 +44,7 @@ class ShuffleTables:
         is_empty = next(table.files("path", by=()), None) is None
         no_rows = Ledger(table.url, fingerprint="", table=table) if is_empty else None
         tokens = find_ledger(table) or no_rows or open_ledger(table)
-        tokens.refuse_foreign_changes()
+        refuse_foreign_changes(tokens)
         url = storage.join(lake, SHUFFLED.name)
         existing = find_table(url)
         recorded = seed_of(existing)

@@ -188,11 +188,6 @@ class Ledger:
             return None
         return find_foreign_changes(self.table)
 
-    def refuse_foreign_changes(self) -> None:
-        """Raise MismatchError if another program has changed data."""
-        if (changes := self.foreign_changes()) is not None:
-            raise changes.error(self.url)
-
     def create(
         self, schema: pa.Schema, layout: Layout, *, lake_epoch: int = 0, change: int = 0
     ) -> None:

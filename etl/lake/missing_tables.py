@@ -6,6 +6,14 @@ from etl.errors import TableError, nearest_names
 from etl.lake.table_names import table_names
 
 
+def lake_url(lake: str) -> str:
+    """Return the normalized URL of a lake; raise TableError if there is none."""
+    url = storage.normalize(lake)
+    if not Table.exists(storage.join(url, "documents")):
+        raise no_lake_error(url)
+    return url
+
+
 def no_lake_error(url: str) -> TableError:
     """Return the error for a URL that does not name a lake."""
     lake, _, name = url.rpartition("/")

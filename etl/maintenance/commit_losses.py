@@ -30,7 +30,8 @@ from etl.lake.lake_epochs import current_lake_epoch
 from etl.lake.ledger import Ledger
 from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.lineage_record import Change, Origin
-from etl.lake.missing_tables import no_lake_error
+from etl.lake.missing_tables import lake_url
+from etl.lake.open_ledger import refuse_foreign_changes
 from etl.lake.open_table import open_table
 from etl.lake.table_specs import LOSSES
 from etl.loader import loss_log
@@ -95,10 +96,7 @@ def commit_losses(*lakes: str, folder: str | None = None) -> list[CommittedLosse
     ``LossLog``. A file that cannot be read, or that is not of these lakes, is left and reported. Raises
     TableError for a lake that no recipe made, and MismatchError if another process drops rows of a lake.
     """
-    urls = [storage.normalize(lake.rpartition("=")[2]) for lake in lakes]
-    for url in urls:
-        if not Table.exists(storage.join(url, "documents")):
-            raise no_lake_error(url)
+    urls = [lake_url(lake.rpartition("=")[2]) for lake in lakes]
     folder = storage.join(urls[0], loss_log.FOLDER) if folder is None else folder
     reports = [CommittedLosses(lake=url) for url in urls]
     files, left = _list_files(storage.normalize(folder))
@@ -253,12 +251,11 @@ class _Target:
 
     def open(self) -> None:
         """Open the newest version of the table; create it if it does not exist."""
-        url = storage.join(self.report.lake, LOSSES.name)
         lake_epoch = current_lake_epoch(self.report.lake)
-        self.ledger = Ledger(url, fingerprint=FINGERPRINT)
+        self.ledger = Ledger(storage.join(self.report.lake, LOSSES.name), fingerprint=FINGERPRINT)
         if self.ledger.table is None:
             self.ledger.create(schemas.LOSSES, LOSSES.layout, lake_epoch=lake_epoch)
-        self.ledger.refuse_foreign_changes()
+        refuse_foreign_changes(self.ledger)
 
     def is_done(self, file: _LogFile) -> bool:
         """Return whether the table has the rows of a file."""

@@ -22,8 +22,8 @@ from etl.lake.ledger import Ledger
 from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.lineage_record import Change, num_files
 from etl.lake.merge_files import FileGroup, merge_files
-from etl.lake.missing_tables import no_lake_error
-from etl.lake.open_ledger import find_ledger, open_ledger
+from etl.lake.missing_tables import lake_url
+from etl.lake.open_ledger import find_ledger, open_ledger, refuse_foreign_changes
 from etl.lake.open_table import find_table
 from etl.lake.table_digest import partition_values
 from etl.lake.table_names import table_names
@@ -62,15 +62,12 @@ def optimize(lake: str, *, target_bytes: int = TARGET_BYTES) -> list[Optimized]:
     Raises TableError if the lake has no tables, if no recipe made them, or if a file is damaged, and
     MismatchError if another program has changed data, which would be merged with the rows of the lake.
     """
-    url = storage.normalize(lake)
+    url = lake_url(lake)
     results = []
-    if find_table(storage.join(url, "documents")) is None:
-        raise no_lake_error(url)
     with hold_job(JobIdentity(lake=url, kind="optimize")) as job:
         specs = map(spec_of, table_names(url))
         found = {spec: ledger for spec in specs if (ledger := _find_ledger(url, spec)) is not None}
-        for ledger in found.values():
-            ledger.refuse_foreign_changes()
+        refuse_foreign_changes(*found.values())
         for spec, ledger in found.items():
             groups = _group_files(url, spec, ledger, target_bytes)
             results.append(_compact(ledger, groups, spec.layout, job))
