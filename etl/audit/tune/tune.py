@@ -159,7 +159,7 @@ class _TunableLake:
             for counts in pool.map(count_file, files):
                 total.extend(counts)
         now = total.sums(NOW)
-        return [self._tuning(total, now, case, list(of)) for case, of in enumerate(cases)]
+        return [self._tuning(total, now, case, list(each)) for case, each in enumerate(cases)]
 
     def _frames(self, file: Mapping[str, Any], names: Sequence[str]) -> Iterator[pl.DataFrame]:
         """Yield batches of a data file with the columns ``names`` and those needed for counting.
