@@ -4,8 +4,8 @@
 
 Each round runs both recipes into new lakes, each on new worker processes. The time of the pass is the
 difference of their medians; it includes the anchors that are computed and stored while documents are read.
-The memory is the maximum of a worker process. The texts are in a column ``text``. ``--peer`` also sorts the
-suffixes of all texts (peers/suffix_array.py), in a process of its own.
+The memory is the maximum of a worker process. The texts are in a column ``text``. ``--peer`` also runs
+peers/suffix_array.py on them, in a separate process.
 """
 
 import argparse

@@ -7,7 +7,7 @@ common (Kasai et al. 2001), and marks every window of so many bytes that occurs 
 seconds of each step, the bytes that are marked, and the megabytes of memory at most.
 
 text-dedup and datatrove call the program of Lee et al. (https://arxiv.org/abs/2107.06499) for these steps,
-which no package contains. It sorts on all cores at once, so its CPU time is at least as much.
+which users compile; it was not measured.
 """
 
 import json

@@ -16,11 +16,10 @@ def lake_url(lake: str) -> str:
 
 def no_lake_error(url: str) -> TableError:
     """Return the error for a URL that does not name a lake."""
-    lake, _, name = url.rpartition("/")
     hint = "check the URL; `etl run` creates lakes"
     if Table.exists(url):
-        hint = f"{name!r} is a table of a lake: give {lake}"
-    elif name.endswith((".yaml", ".yml")):
+        hint = _hint_for_table(url)
+    elif url.endswith((".yaml", ".yml")):
         hint = "this is a recipe: give the URL of the lake that it names"
     return TableError("no lake at this URL", where=url, hint=hint)
 
@@ -31,10 +30,14 @@ def hint_for_missing_table(url: str) -> str:
         return f"this is a lake: give one of its tables, {', '.join(f'{url}/{n}' for n in names)}"
     lake, _, name = url.rpartition("/")
     if Table.exists(lake):
-        lake, _, name = lake.rpartition("/")
-        return f"{name!r} is a table of a lake: give {lake}"
+        return _hint_for_table(lake)
     names = tables_of(lake)
     return nearest_names(name, names) or "check the URL; a lake's tables are LAKE/documents, ..."
+
+
+def _hint_for_table(url: str) -> str:
+    lake, _, name = url.rpartition("/")
+    return f"{name!r} is a table of a lake: give {lake}"
 
 
 def tables_of(lake: str) -> list[str]:

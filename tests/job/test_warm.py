@@ -34,7 +34,7 @@ def test_no_stage_compiles_a_kernel_afterwards(tmp_path: Path) -> None:
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "TOKENLAKE_CPU": "generic"}
 
     def output(*arguments: str) -> tuple[str, list[str]]:
-        """Run Python, without warnings of Dask; return what it prints, and the lines about kernels."""
+        """Run Python, which must not show Dask's log; return its output and the lines about kernels."""
         run = subprocess.run(
             [sys.executable, *arguments],
             env=environment,

@@ -91,7 +91,7 @@ class KeptCounts:
             kept = pl.concat(self.kept).with_columns(as_text)
             return kept.filter(side=side).drop("side").group_by(_GROUP).sum()
         kept = pl.concat(each.filter(side) for each in self.kept)
-        # Only documents that may have a copy are sorted, which takes longer than all else.
+        # Sorting takes longest, so only documents that may have a copy are sorted.
         is_repeated = kept["hash_0"].is_duplicated()
         # The keepers that a lake has tokenized stay the keepers.
         first = [pl.col("num_tokens").is_null()] if side == NOW else []
