@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from etl.compute.frame_tasks import map_frames
 from etl.compute.verified_shuffle import shuffle_verified
 
-ROWS_PER_PARTITION: Final = 4_000_000
+ROWS_PER_PARTITION: Final = 1_000_000
 """Keys in a partition: 160 MB that a worker thread holds at a time, and as much again for its work."""
 
 MAX_TASKS: Final = 1 << 13

@@ -7,15 +7,19 @@ rows are summed. A partition that leaves the shuffle is compared with these numb
 """
 
 import uuid
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
+from dask._task_spec import GraphNode, Task, convert_legacy_graph
 from dask.dataframe.dask_expr import new_collection
 from dask.dataframe.dask_expr._shuffle import P2PShuffle
+from dask.typing import Key
+from distributed.shuffle._shuffle import shuffle_unpack
 from numpy.typing import NDArray
 
 from etl.compute.frame_tasks import map_frames
@@ -55,6 +59,26 @@ def shuffle_verified(frame: dd.DataFrame, place: Place, partitions: int) -> dd.D
     shuffled = new_collection(P2PShuffle(placed.expr, _PARTITION, partitions))
     numbers = dd.from_map(_number, range(partitions), meta=_NUMBER, label="p2p.numbers")
     return map_frames("p2p.check", _check, shuffled, sums, numbers, meta=frame._meta)
+
+
+def read_where_used(graph: Mapping[Key, Any]) -> dict[Key, GraphNode]:
+    """Return a graph whose tasks read the partition of a shuffle that they alone use.
+
+    Dask reads partitions in separate tasks. Of these a worker runs dozens before the scheduler has answered
+    with the first task that uses one, and holds all of them: its memory would grow with their number.
+    """
+    nodes: dict[Key, GraphNode] = convert_legacy_graph(graph)
+    fused = dict(nodes)
+    uses = Counter(key for node in nodes.values() for key in node.dependencies)
+    for key, node in nodes.items():
+        reads = [each for each in node.dependencies if uses[each] == 1 and _is_read(nodes.get(each))]
+        if len(reads) == 1 and isinstance(node, Task):
+            fused[key] = Task.fuse(fused.pop(reads[0]), node, key=key)
+    return fused
+
+
+def _is_read(node: GraphNode | None) -> bool:
+    return isinstance(node, Task) and node.func is shuffle_unpack
 
 
 def start_again(frame: dd.DataFrame) -> dd.DataFrame:
