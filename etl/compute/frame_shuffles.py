@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from etl.compute.frame_tasks import map_frames
 from etl.compute.verified_shuffle import shuffle_verified
 
 ROWS_PER_PARTITION: Final = 1_000_000
@@ -51,16 +50,12 @@ def partitions_for(new: int, old: int = 0) -> int:
 
 
 def shuffle_by_range(frame: dd.DataFrame, column: str, partitions: int) -> dd.DataFrame:
-    """Return the frame with equal integers of a column in the same partition, grouped into ranges.
+    """Return the frame with equal integers of a column in the same partition.
 
-    With more than one partition, the new column ``range`` (int64) numbers the ranges. A partition gets
-    several ranges, which evens out the sizes of the partitions.
+    With more than one partition, each gets several ranges of integers (``range_of``), which evens out the
+    sizes of the partitions.
     """
-    if partitions == 1:
-        return shuffle_by_value(frame, column, 1)
-    meta = frame._meta.assign(range=np.int64(0))
-    ranged = map_frames("p2p.ranges", _with_range, frame, column, partitions, meta=meta)
-    return shuffle_by_value(ranged, "range", partitions)
+    return shuffle_verified(frame, partial(_by_range, column, partitions), partitions)
 
 
 def range_of(values: Any, partitions: int) -> Any:
@@ -81,8 +76,9 @@ def split_at(frame: dd.DataFrame, column: str, starts: Sequence[int]) -> dd.Data
     return shuffle_verified(frame, partial(_by_start, column, starts[1:]), len(starts))
 
 
-def _with_range(frame: pd.DataFrame, column: str, partitions: int) -> pd.DataFrame:
-    return frame.assign(range=range_of(frame[column].to_numpy(), partitions))
+def _by_range(column: str, partitions: int, frame: pd.DataFrame) -> NDArray[np.int64]:
+    places: NDArray[np.int64] = range_of(frame[column].to_numpy(), partitions) % partitions
+    return places
 
 
 def _by_value(column: str, partitions: int, frame: pd.DataFrame) -> NDArray[np.int64]:

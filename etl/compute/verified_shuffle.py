@@ -10,15 +10,16 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
-from dask._task_spec import GraphNode, Task, convert_legacy_graph
+from dask._task_spec import GraphNode, Task, TaskRef, convert_legacy_graph
 from dask.dataframe.dask_expr import new_collection
 from dask.dataframe.dask_expr._shuffle import P2PShuffle
 from dask.typing import Key
+from distributed.shuffle._core import ShuffleId
 from distributed.shuffle._shuffle import shuffle_unpack
 from numpy.typing import NDArray
 
@@ -32,7 +33,6 @@ Place = Callable[[pd.DataFrame], NDArray[np.int64]]
 _PARTITION: Final = "_partition"
 _SUMS: Final = pd.DataFrame({name: pd.Series(dtype="int64") for name in ("rows", "sum")})
 _SUMS_PER_TASK: Final = 8  # frames that one task adds up
-_NUMBER: Final = pd.DataFrame({"number": pd.Series(dtype="int64")})
 
 
 @dataclass(frozen=True)
@@ -55,10 +55,24 @@ def shuffle_verified(frame: dd.DataFrame, place: Place, partitions: int) -> dd.D
     while sums.npartitions > 1:  # a tree, as each frame of sums has a row for each partition
         sums = sums.repartition(npartitions=-(-sums.npartitions // _SUMS_PER_TASK))
         sums = map_frames("p2p.sums", _add_sums, sums, partitions, meta=_SUMS)
-    # No public function of Dask takes the partition of each row. It drops the column.
-    shuffled = new_collection(P2PShuffle(placed.expr, _PARTITION, partitions))
-    numbers = dd.from_map(_number, range(partitions), meta=_NUMBER, label="p2p.numbers")
-    return map_frames("p2p.check", _check, shuffled, sums, numbers, meta=frame._meta)
+    return new_collection(_VerifiedShuffle(placed.expr, _PARTITION, partitions, sums=sums.expr))
+
+
+class _VerifiedShuffle(P2PShuffle):  # type: ignore[misc]
+    """Dask's shuffle by a column of partitions, which it drops; each is compared with its sums when read.
+
+    No public function of Dask takes the partition of each row.
+    """
+
+    _parameters: ClassVar = [*P2PShuffle._parameters, "sums"]
+
+    def _layer(self) -> dict[Key, GraphNode]:
+        layer: dict[Key, GraphNode] = super()._layer()
+        sums = TaskRef((self.sums._name, 0))
+        for key, node in layer.items():
+            if isinstance(node, Task) and node.func is shuffle_unpack:
+                layer[key] = Task(key, _read_partition, *node.args, sums)
+        return layer
 
 
 def read_where_used(graph: Mapping[Key, Any]) -> dict[Key, GraphNode]:
@@ -78,7 +92,7 @@ def read_where_used(graph: Mapping[Key, Any]) -> dict[Key, GraphNode]:
 
 
 def _is_read(node: GraphNode | None) -> bool:
-    return isinstance(node, Task) and node.func is shuffle_unpack
+    return isinstance(node, Task) and node.func is _read_partition
 
 
 def start_again(frame: dd.DataFrame) -> dd.DataFrame:
@@ -105,13 +119,11 @@ def _add_sums(sums: pd.DataFrame, partitions: int) -> pd.DataFrame:
     return pd.DataFrame(total, columns=_SUMS.columns)
 
 
-def _number(number: int) -> pd.DataFrame:
-    return pd.DataFrame({"number": [number]})
-
-
-def _check(rows: pd.DataFrame, expected: pd.DataFrame, number: pd.DataFrame) -> pd.DataFrame:
+def _read_partition(
+    shuffle: ShuffleId, partition: int, run: int, expected: pd.DataFrame
+) -> pd.DataFrame:
     """Return the rows of a partition; raise ShuffleError if they are not the expected ones."""
-    partition = int(number["number"].iloc[0])
+    rows = shuffle_unpack(shuffle, partition, run)
     actual = sum_rows(rows, np.zeros(len(rows), np.int64), 1).iloc[0]
     wanted = expected.iloc[partition]
     if not actual.equals(wanted):

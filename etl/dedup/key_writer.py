@@ -7,9 +7,10 @@ has them, or all that have them were dropped as short: later documents need only
 """
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 from etl import schemas
 from etl.compact_collections import SpilledList
 from etl.compute.compute_frames import compute_frame
-from etl.compute.frame_shuffles import partitions_for, shuffle_by_range, task_batches
+from etl.compute.frame_shuffles import partitions_for, range_of, shuffle_by_range, task_batches
 from etl.compute.frame_tasks import map_frames
 from etl.dedup.document_reader import DocumentReader
 from etl.dedup.key_lookup import (
@@ -34,6 +35,7 @@ from etl.dedup.key_lookup import (
     units_of,
 )
 from etl.dedup.key_merger import merge_keys
+from etl.dedup.key_order import first_keys, sort_order
 from etl.dedup.numbered_files import (
     NumberedFile,
     address,
@@ -65,6 +67,7 @@ _KEYS = pd.DataFrame(
     {name: pd.Series(dtype="int64") for name in ("key", "check", "document", "kind")}
 )
 _CUT = KINDS.index("cut")
+_PASSAGE = ("key", "check", "document")
 _PASSAGES_PER_ROW = 32  # of a typical web page; only decides how many data files a task reads
 _RESULT = pd.DataFrame({"result": pd.Series(dtype=object)})
 
@@ -144,7 +147,7 @@ def write_keys(
         partitions = partitions_for(source.per_document * int(rows.sum()), stored_units.rows)
         units = numbered.fields(numbers, ["unit"])["unit"]
         ids = np.fromiter(map(int63, units), np.int64, len(numbers))
-        write = _Write(url, name, numbers, ids, stored_units)
+        write = _Write(url, name, numbers, ids, stored_units, partitions)
         keys = shuffle_by_range(keys, "key", partitions)
         results = map_frames("keys.write", write, keys, meta=_RESULT)
         written = compute_frame(client, results, label="keys")
@@ -199,7 +202,7 @@ def _read_keys(file: NumberedFile, *, source: _KeySource) -> pd.DataFrame:
         passages = _passages(table, source.cut)
         is_short = np.isin(passages[2], source.reader.listed_rows(file, [schemas.SHORT]))
         hashes, check, documents = passages[0], passages[1] | is_short * SHORT_CHECK, passages[2]
-        needed = first_keys(hashes, documents, check)
+        needed = first_keys(hashes, check, documents)
         parts.append(_frame(hashes[needed], check[needed], documents[needed], "cut"))
     keys = pd.concat(parts, ignore_index=True)
     return keys.assign(document=address(np.int64(file.number), keys["document"].to_numpy()))
@@ -224,34 +227,6 @@ def _frame(
     return pd.DataFrame(columns).assign(kind=KINDS.index(kind))
 
 
-def first_keys(
-    keys: NDArray[np.int64], documents: NDArray[np.int64], check: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Return the positions of the keys of units that look-ups need.
-
-    Of equal keys, look-ups need the key of the first document, and of the first document that is not short.
-
-    Keys are equal if ``key`` and the upper bits of ``check`` are; the bit ``SHORT_CHECK`` is that of a short
-    document.
-
-    >>> first_keys(np.array([5, 5, 5, 5]), np.array([4, 3, 2, 1]), np.array([0, 0, 1, 1])).tolist()
-    [3, 1]
-    """
-    # By key, then by document. The first of each key is needed in the whole list, and again among all
-    # that are not short: if a look-up excludes short documents, the next one must be known.
-    rest = check & ~SHORT_CHECK
-    columns = pl.DataFrame({"key": keys, "rest": rest, "document": documents})
-    by = pl.arg_sort_by("key", "rest", "document", maintain_order=True)
-    order = columns.select(by).to_series().to_numpy()  # a third of the time of np.lexsort
-    stays = order[check[order] & SHORT_CHECK == 0]
-    is_needed = np.zeros(len(keys), np.bool_)
-    for part in (order, stays):
-        is_needed[part[:1]] = True
-        later, before = part[1:], part[:-1]
-        is_needed[later[(keys[later] != keys[before]) | (rest[later] != rest[before])]] = True
-    return order[is_needed[order]]
-
-
 @dataclass(frozen=True)
 class _Write:
     """Partition task that writes keys to data files, one for each range and kind."""
@@ -262,38 +237,46 @@ class _Write:
     ids: NDArray[np.int64]  # (n,) the first 63 bits of the keys of the same units
     stored: StoredKeys  # of units
 
+    partitions: int
+
     def __call__(self, keys: pd.DataFrame) -> pd.DataFrame:
         data_files: list[dict[str, Any]] = []
-        ranges = [part for _, part in keys.groupby("range")] if "range" in keys else [keys]
-        for part in ranges:
-            for index, kind in enumerate(KINDS):
-                of_kind = part[part["kind"] == index]
-                rows = self._rows(self._first(of_kind) if index == _CUT else of_kind)
+        of = {name: keys[name].to_numpy() for name in _KEYS.columns}
+        for index, kind in enumerate(KINDS):
+            chosen = np.flatnonzero(of["kind"] == index)
+            if index == _CUT:
+                chosen = chosen[self._first(*(of[name][chosen] for name in _PASSAGE))]
+            rows = self._rows(*(of[name][chosen] for name in _PASSAGE))
+            for part in self._ranges(rows):
                 writer = DataFileWriter(
                     self.url, schemas.KEYS, KEYS.layout, name=self.name, partition={"kind": kind}
                 )
-                writer.append(rows)
+                writer.append(part)
                 data_files.extend(asdict(data_file) for data_file in writer.close())
         return pd.DataFrame({"result": pd.Series([json.dumps(data_files)], dtype=object)})
 
-    def _first(self, units: pd.DataFrame) -> pd.DataFrame:
-        """Return the keys of units that are needed besides the stored ones."""
-        # Stored keys come last, so that positions below the number of new units are new ones.
-        stored = self.stored.matching(units["key"].to_numpy())
-        columns = (("key", "key"), ("document", "address"), ("check", "check"))
-        needed = first_keys(
-            *(np.concatenate([units[one].to_numpy(), stored[other]]) for one, other in columns)
-        )
-        return units.iloc[needed[needed < len(units)]]
+    def _first(self, *columns: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the positions of passages whose keys are needed besides the stored ones."""
+        # Stored keys come last, so that positions below the number of new passages are new ones.
+        stored = self.stored.matching(columns[0])
+        others = (stored[name].to_numpy() for name in ("key", "check", "address"))
+        needed = first_keys(*map(np.append, columns, others))
+        return needed[needed < len(columns[0])]
 
-    def _rows(self, keys: pd.DataFrame) -> pa.Table:
+    def _rows(
+        self, keys: NDArray[np.int64], check: NDArray[np.int64], documents: NDArray[np.int64]
+    ) -> pa.Table:
         """Return the keys as rows of the table, in its order."""
-        documents = keys["document"].to_numpy()
-        columns = {
-            "key": keys["key"].to_numpy(),
-            "check": keys["check"].to_numpy(),
-            "unit": self.ids[np.searchsorted(self.numbers, file_of(documents))],
-            "row": row_of(documents),
-        }
-        order = [(name, "ascending") for name in EMPTY_KEYS.column_names]
-        return pa.table(columns, schema=EMPTY_KEYS.schema).sort_by(order)
+        units = self.ids[np.searchsorted(self.numbers, file_of(documents))]
+        columns = [keys, check, units, row_of(documents)]
+        order = sort_order(*columns)
+        return pa.table([column[order] for column in columns], schema=EMPTY_KEYS.schema)
+
+    def _ranges(self, rows: pa.Table) -> Iterator[pa.Table]:
+        """Yield the rows of each range, which are neighbours."""
+        if self.partitions == 1:
+            yield rows
+            return
+        ranges = range_of(rows["key"].to_numpy(), self.partitions)
+        for begin, end in pairwise([0, *(1 + np.flatnonzero(np.diff(ranges))), len(rows)]):
+            yield rows.slice(begin, end - begin)
