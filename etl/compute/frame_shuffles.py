@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from etl.compute.verified_shuffle import shuffle_verified
 
 ROWS_PER_PARTITION: Final = 1_000_000
-"""Keys in a partition: 160 MB that a worker thread holds at a time, and as much again for its work."""
+"""Keys in a partition: 50 MB that a worker thread holds at a time, and several times as much for its work."""
 
 MAX_TASKS: Final = 1 << 13
 """The most tasks of a step, and partitions; chosen here: all steps take 0.8 GB of Dask's scheduler, at about

@@ -10,7 +10,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import dask.dataframe as dd
 import numpy as np
@@ -55,20 +55,20 @@ def shuffle_verified(frame: dd.DataFrame, place: Place, partitions: int) -> dd.D
     while sums.npartitions > 1:  # a tree, as each frame of sums has a row for each partition
         sums = sums.repartition(npartitions=-(-sums.npartitions // _SUMS_PER_TASK))
         sums = map_frames("p2p.sums", _add_sums, sums, partitions, meta=_SUMS)
-    return new_collection(_VerifiedShuffle(placed.expr, _PARTITION, partitions, sums=sums.expr))
+    return new_collection(P2PVerified(placed.expr, _PARTITION, partitions, sums=sums.expr))
 
 
-class _VerifiedShuffle(P2PShuffle):  # type: ignore[misc]
+class P2PVerified(P2PShuffle):
     """Dask's shuffle by a column of partitions, which it drops; each is compared with its sums when read.
 
     No public function of Dask takes the partition of each row.
     """
 
-    _parameters: ClassVar = [*P2PShuffle._parameters, "sums"]
+    _parameters = [*P2PShuffle._parameters, "sums"]  # noqa: RUF012, SLF001 - as in Dask
 
     def _layer(self) -> dict[Key, GraphNode]:
         layer: dict[Key, GraphNode] = super()._layer()
-        sums = TaskRef((self.sums._name, 0))
+        (sums,) = map(TaskRef, self.sums.__dask_keys__())
         for key, node in layer.items():
             if isinstance(node, Task) and node.func is shuffle_unpack:
                 layer[key] = Task(key, _read_partition, *node.args, sums)
@@ -85,7 +85,9 @@ def read_where_used(graph: Mapping[Key, Any]) -> dict[Key, GraphNode]:
     fused = dict(nodes)
     uses = Counter(key for node in nodes.values() for key in node.dependencies)
     for key, node in nodes.items():
-        reads = [each for each in node.dependencies if uses[each] == 1 and _is_read(nodes.get(each))]
+        reads = [
+            each for each in node.dependencies if uses[each] == 1 and _is_read(nodes.get(each))
+        ]
         if len(reads) == 1 and isinstance(node, Task):
             fused[key] = Task.fuse(fused.pop(reads[0]), node, key=key)
     return fused

@@ -24,6 +24,7 @@ from distributed import Client
 from etl import schemas
 from etl.compute.dask_tasks import map_unordered, to_tokenlake_error
 from etl.dedup.key_lookup import EMPTY_KEYS
+from etl.dedup.key_order import sort_order
 from etl.delta.live_rows import live_rows
 from etl.lake.keys_table import KINDS, KeyFile, list_key_files
 from etl.lake.ledger import Describe, Ledger, key_of
@@ -118,7 +119,7 @@ class _MergeRange:
         writer = DataFileWriter(
             self.url, schemas.KEYS, KEYS.layout, name=self.name, partition=partition
         )
-        writer.append(keys.sort_by([(name, "ascending") for name in keys.column_names]))
+        writer.append(keys.take(sort_order(*map(np.asarray, keys.columns))))
         return json.dumps([asdict(data_file) for data_file in writer.close()])
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
@@ -14,7 +15,9 @@ from etl.compute import compute_frames
 from etl.compute.compute_frames import MAX_RESTARTS, compute_frame, hold_frame, restart_lost_frames
 from etl.compute.connect import follow_client
 from etl.compute.frame_shuffles import shuffle_by_range, shuffle_by_value, split_at
+from etl.compute.frame_tasks import map_frames
 from etl.compute.row_checksums import sum_rows
+from etl.compute.verified_shuffle import read_where_used
 from etl.errors import HeldFrameError, ShuffleError
 from tests.helpers.listeners import Recorder
 from tests.helpers.shuffle_faults import Fault, install
@@ -60,6 +63,22 @@ def test_each_shuffle_keeps_all_rows_and_brings_equal_values_together(
     parts = client.gather(client.compute(shuffled["start"].to_delayed()))
     assert [(part["value"] >= starts[1]).all() for part in parts] == [False, True, True]
     assert (parts[1]["value"] < starts[2]).all()
+
+
+def test_partitions_are_read_by_the_tasks_that_use_them() -> None:
+    """A worker that reads them in separate tasks holds as many as it reads before the first is used."""
+
+    def num_reads(*results: dd.DataFrame) -> int:
+        graph = read_where_used(dd.concat(list(results)).optimize().__dask_graph__())
+        return sum("p2pverified" in str(key) for key in graph)
+
+    shuffled = shuffle_by_value(frame(), "value", 4)
+    used, used_again = (
+        map_frames(name, lambda rows: rows, shuffled, meta=shuffled._meta)
+        for name in ("a.b", "c.d")
+    )
+    assert num_reads(used) == 0
+    assert num_reads(used, used_again) == 4  # each is read once
 
 
 @pytest.mark.parametrize("kind", LOSSES)

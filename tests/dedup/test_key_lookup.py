@@ -67,7 +67,9 @@ def _stored_keys(
     return StoredKeys.of(stored, cast(StoredFileList, files), kind, DocumentReader(""))
 
 
-def key_files(url: str, keys: Sequence[Key], *, kind: int = 0, partitions: int = 1) -> list[KeyFile]:
+def key_files(
+    url: str, keys: Sequence[Key], *, kind: int = 0, partitions: int = 1
+) -> list[KeyFile]:
     """Write keys as one run does, and return the data files of the table."""
     names = ["key", "check", "unit", "row"]
     frame = pd.DataFrame(keys, columns=names).astype("int64").assign(kind=kind)
@@ -137,7 +139,9 @@ def test_equal_keys_are_shuffled_to_one_partition(client: Client, partitions: in
     sets = [set(part["key"]) for part in parts]
     assert sum(map(len, sets)) == len(set().union(*sets))
     for part in parts:
-        ranges = frame_shuffles.range_of(part["key"], partitions) if partitions > 1 else 0 * part["key"]
+        ranges = (
+            frame_shuffles.range_of(part["key"], partitions) if partitions > 1 else 0 * part["key"]
+        )
         for _, group in part.groupby(ranges):
             low, high = group["key"].min(), group["key"].max()
             assert sum(frame["key"].between(low, high)) == len(group)
