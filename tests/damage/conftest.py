@@ -17,7 +17,7 @@ from etl.recipe.recipe import Recipe
 from tests.damage.case import Case, WrongError, copied, readers_of
 from tests.damage.content import Content, Past, read_content, read_past
 from tests.damage.damages import DAMAGES
-from tests.damage.history import Lakes, make_at_once, make_lakes
+from tests.damage.history import CUTTING, Lakes, make_at_once, make_lakes
 from tests.damage.targets import Damaged, Targets
 from tests.helpers.parts import select_part
 
@@ -79,9 +79,9 @@ def seed() -> int:
 def lakes(
     client: Client, tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory, seed: int
 ) -> Lakes:
-    """The lakes to copy and damage; lakes of odd seeds have cut paragraphs, and take longer."""
+    """The lakes to copy and damage; by the seed, nothing, paragraphs or substrings are cut from documents."""
     folder = tmp_path_factory.mktemp("lakes")
-    return make_lakes(folder, client, tiny_tokenizer, cuts=seed % 2 == 1)
+    return make_lakes(folder, client, tiny_tokenizer, cutting=CUTTING[seed % len(CUTTING)])
 
 
 @pytest.fixture(scope="session")

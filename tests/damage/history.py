@@ -11,9 +11,11 @@ import os
 import random
 import re
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
@@ -47,6 +49,13 @@ UNREADABLE = "broken.parquet"
 
 _FAMILIES = 6
 _WORDS = 150  # one other word among them leaves a similarity of 0.93
+CUTTING: tuple[list[Any], ...] = (
+    [],
+    ["dedup_paragraphs"],
+    [{"dedup_substrings": {"min_bytes": 60, "min_chars": 100}}],
+)
+"""The stages that cut repeated passages."""
+
 _NOTICE = "This notice ends many of the pages, and the readers of the pages know that they have it."
 _DAY = 86_400
 _LONG_AGO = 1_600_000_000
@@ -79,9 +88,9 @@ class Lakes:
         return self.recipe.model_copy(update={"lake": str(lake), "source": source})
 
 
-def make_lakes(folder: Path, client: Client, tokenizer: Path, *, cuts: bool) -> Lakes:
-    """Make the lakes of a history; ``cuts``: whether repeated paragraphs are cut."""
-    lakes = Lakes(_recipe(folder, tokenizer, cuts=cuts), folder)
+def make_lakes(folder: Path, client: Client, tokenizer: Path, *, cutting: Sequence[Any]) -> Lakes:
+    """Make the lakes of a history; ``cutting`` has the stage that cuts repeated passages, or none."""
+    lakes = Lakes(_recipe(folder, tokenizer, cutting), folder)
     _make_complete(lakes, client)
     return lakes
 
@@ -152,7 +161,7 @@ def _strike_a_row(recipe: Recipe) -> None:
     strike_by_us(table.url, {longer.path: [rows.num_rows]})
 
 
-def _recipe(folder: Path, tokenizer: Path, *, cuts: bool) -> Recipe:
+def _recipe(folder: Path, tokenizer: Path, cutting: Sequence[Any]) -> Recipe:
     return Recipe(
         name="history",
         source={
@@ -165,7 +174,7 @@ def _recipe(folder: Path, tokenizer: Path, *, cuts: bool) -> Recipe:
             "gopher_quality",
             "dedup_exact",
             "dedup_minhash",
-            *(["dedup_paragraphs"] if cuts else []),
+            *cutting,
             {"tokenize": str(tokenizer)},
         ],
     )
