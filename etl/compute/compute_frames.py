@@ -17,7 +17,7 @@ from distributed.shuffle._exceptions import P2PConsistencyError, P2POutOfDiskErr
 
 from etl.compute.connect import raise_if_scheduler_lost, warn
 from etl.compute.dask_tasks import to_tokenlake_error
-from etl.compute.verified_shuffle import read_where_used, start_again
+from etl.compute.verified_shuffle import fuse_shuffles, start_again
 from etl.errors import HeldFrameError, ShuffleError, TokenlakeError, error_line
 
 MAX_RESTARTS: Final = 3
@@ -68,7 +68,7 @@ def _compute(client: Client, frame: dd.DataFrame, finish: _Finish[Result], label
         # table of weak references without a lock. If a scheduler of this process reads an expression while
         # this thread drops it, Dask raises KeyError.
         keys = attempted.__dask_keys__()
-        futures = client.get(read_where_used(attempted.__dask_graph__()), keys, sync=False)
+        futures = client.get(fuse_shuffles(attempted.__dask_graph__()), keys, sync=False)
         try:
             with raise_if_scheduler_lost(client):
                 for future in as_completed(futures, client.loop):

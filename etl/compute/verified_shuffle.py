@@ -1,29 +1,31 @@
 """Shuffle a frame with Dask, and verify that each partition gets exactly the rows that belong to it.
 
 Dask's shuffle sends rows outside of its tasks, from worker to worker, and may lose some if a worker restarts
-or does not respond. So the rows for each partition are counted before the shuffle, and the hashes of whole
-rows are summed. A partition that leaves the shuffle is compared with these numbers before any task uses it.
-``etl.compute.compute_frames`` starts a failed shuffle again.
+or does not respond. So each task that sends rows counts them by partition, and adds up the hashes of whole
+rows. The barrier of the shuffle, which waits for all of these tasks, adds up what they return. The task that
+reads a partition compares it with these sums before any other uses it. ``etl.compute.compute_frames`` starts
+a failed shuffle again.
 """
 
 import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from functools import cached_property
+from typing import Any, Final, NamedTuple
 
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 from dask._task_spec import GraphNode, Task, TaskRef, convert_legacy_graph
 from dask.dataframe.dask_expr import new_collection
-from dask.dataframe.dask_expr._shuffle import P2PShuffle
+from dask.dataframe.dask_expr._expr import PartitionsFiltered
 from dask.typing import Key
-from distributed.shuffle._core import ShuffleId
-from distributed.shuffle._shuffle import shuffle_unpack
+from dask.utils import key_split
+from distributed.shuffle._core import P2PBarrierTask, ShuffleId, barrier_key, p2p_barrier
+from distributed.shuffle._shuffle import DataFrameShuffleSpec, shuffle_transfer, shuffle_unpack
 from numpy.typing import NDArray
 
-from etl.compute.frame_tasks import map_frames
 from etl.compute.row_checksums import sum_rows
 from etl.errors import ShuffleError
 
@@ -31,8 +33,6 @@ Place = Callable[[pd.DataFrame], NDArray[np.int64]]
 """A function that returns the number of the partition of each row."""
 
 _PARTITION: Final = "_partition"
-_SUMS: Final = pd.DataFrame({name: pd.Series(dtype="int64") for name in ("rows", "sum")})
-_SUMS_PER_TASK: Final = 8  # frames that one task adds up
 
 
 @dataclass(frozen=True)
@@ -49,52 +49,7 @@ def shuffle_verified(frame: dd.DataFrame, place: Place, partitions: int) -> dd.D
     """
     if partitions == 1:
         return frame.repartition(npartitions=1)
-    meta = frame._meta.assign(**{_PARTITION: np.int64(0)})
-    placed = map_frames("p2p.places", _with_partition, frame, place, Attempt(), meta=meta)
-    sums = map_frames("p2p.sums", _sum_by_partition, placed, partitions, meta=_SUMS)
-    while sums.npartitions > 1:  # a tree, as each frame of sums has a row for each partition
-        sums = sums.repartition(npartitions=-(-sums.npartitions // _SUMS_PER_TASK))
-        sums = map_frames("p2p.sums", _add_sums, sums, partitions, meta=_SUMS)
-    return new_collection(P2PVerified(placed.expr, _PARTITION, partitions, sums=sums.expr))
-
-
-class P2PVerified(P2PShuffle):
-    """Dask's shuffle by a column of partitions, which it drops; each is compared with its sums when read.
-
-    No public function of Dask takes the partition of each row.
-    """
-
-    _parameters = [*P2PShuffle._parameters, "sums"]  # noqa: RUF012, SLF001 - as in Dask
-
-    def _layer(self) -> dict[Key, GraphNode]:
-        layer: dict[Key, GraphNode] = super()._layer()
-        (sums,) = map(TaskRef, self.sums.__dask_keys__())
-        for key, node in layer.items():
-            if isinstance(node, Task) and node.func is shuffle_unpack:
-                layer[key] = Task(key, _read_partition, *node.args, sums)
-        return layer
-
-
-def read_where_used(graph: Mapping[Key, Any]) -> dict[Key, GraphNode]:
-    """Return a graph whose tasks read the partition of a shuffle that they alone use.
-
-    Dask reads partitions in separate tasks. Of these a worker runs dozens before the scheduler has answered
-    with the first task that uses one, and holds all of them: its memory would grow with their number.
-    """
-    nodes: dict[Key, GraphNode] = convert_legacy_graph(graph)
-    fused = dict(nodes)
-    uses = Counter(key for node in nodes.values() for key in node.dependencies)
-    for key, node in nodes.items():
-        reads = [
-            each for each in node.dependencies if uses[each] == 1 and _is_read(nodes.get(each))
-        ]
-        if len(reads) == 1 and isinstance(node, Task):
-            fused[key] = Task.fuse(fused.pop(reads[0]), node, key=key)
-    return fused
-
-
-def _is_read(node: GraphNode | None) -> bool:
-    return isinstance(node, Task) and node.func is _read_partition
+    return new_collection(P2PVerified(frame.expr, place, partitions, Attempt()))
 
 
 def start_again(frame: dd.DataFrame) -> dd.DataFrame:
@@ -106,36 +61,113 @@ def start_again(frame: dd.DataFrame) -> dd.DataFrame:
     return new_collection(expression)
 
 
-def _with_partition(frame: pd.DataFrame, place: Place, _attempt: Attempt) -> pd.DataFrame:
-    return frame.assign(**{_PARTITION: place(frame)})
+class P2PVerified(PartitionsFiltered):
+    """Dask's shuffle between workers, with tasks that add up what they send and check what they read.
+
+    Dask's own expression takes a column, and its tasks return nothing but a number.
+    """
+
+    _parameters = ["frame", "place", "num_partitions", "attempt", "_partitions"]  # noqa: RUF012
+    _defaults = {"_partitions": None}  # noqa: RUF012 - both as in Dask
+
+    @cached_property
+    def _meta(self) -> pd.DataFrame:
+        return self.frame._meta
+
+    def _divisions(self) -> tuple[None, ...]:
+        return (None,) * (self.num_partitions + 1)
+
+    def _layer(self) -> dict[Key, GraphNode]:
+        name: str = self._name
+        shuffle = ShuffleId(name.rpartition("-")[2])
+        (of_frame, *_) = (key for key, _ in self.frame.__dask_keys__())
+        sending = f"{key_split(of_frame)}-p2p.send-{shuffle}"
+        settings = (self.place, self.num_partitions, shuffle)
+        sent = [
+            Task((sending, i), _send, TaskRef((of_frame, i)), i, *settings)
+            for i in range(self.frame.npartitions)
+        ]
+        spec = DataFrameShuffleSpec(
+            id=shuffle,
+            disk=True,
+            npartitions=self.num_partitions,
+            column=_PARTITION,
+            meta=self._meta.assign(**{_PARTITION: np.int64(0)}),
+            parts_out=tuple(self._partitions),
+            drop_column=True,
+        )
+        refs = (task.ref() for task in sent)
+        barrier = P2PBarrierTask(barrier_key(shuffle), _finish, shuffle, *refs, spec=spec)
+        reads = [
+            Task((name, i), _read, shuffle, partition, barrier.ref())
+            for i, partition in enumerate(self._partitions)
+        ]
+        return {task.key: task for task in (*sent, barrier, *reads)}
 
 
-def _sum_by_partition(placed: pd.DataFrame, partitions: int) -> pd.DataFrame:
-    """Return the number of rows and the sum of their hashes for each partition."""
-    return sum_rows(placed.drop(columns=_PARTITION), placed[_PARTITION].to_numpy(), partitions)
+class _Sent(NamedTuple):
+    """What was sent: the number of the shuffle's run, the rows of each partition, and their hashes' sums."""
+
+    run: int
+    sums: NDArray[np.int64]  # (partitions, 2); int64 wraps around
 
 
-def _add_sums(sums: pd.DataFrame, partitions: int) -> pd.DataFrame:
-    """Return the sums by partition of several frames of sums; int64 wraps around."""
-    total = sums.to_numpy().reshape(-1, partitions, 2).sum(axis=0)
-    return pd.DataFrame(total, columns=_SUMS.columns)
+def _send(
+    frame: pd.DataFrame, number: int, place: Place, partitions: int, shuffle: ShuffleId
+) -> _Sent:
+    """Send the rows of a frame, the one with this number, to the workers that hold their partitions."""
+    places = place(frame)
+    sums = sum_rows(frame, places, partitions).to_numpy()
+    return _Sent(shuffle_transfer(frame.assign(**{_PARTITION: places}), shuffle, number), sums)
 
 
-def _read_partition(
-    shuffle: ShuffleId, partition: int, run: int, expected: pd.DataFrame
-) -> pd.DataFrame:
-    """Return the rows of a partition; raise ShuffleError if they are not the expected ones."""
-    rows = shuffle_unpack(shuffle, partition, run)
-    actual = sum_rows(rows, np.zeros(len(rows), np.int64), 1).iloc[0]
-    wanted = expected.iloc[partition]
-    if not actual.equals(wanted):
-        is_count = actual["rows"] != wanted["rows"]
+def _finish(shuffle: ShuffleId, *sent: _Sent) -> _Sent:
+    """Wait until all rows have arrived, and return what was sent in all."""
+    run = p2p_barrier(shuffle, *(each.run for each in sent))
+    return _Sent(run, np.sum([each.sums for each in sent], axis=0))
+
+
+def _read(shuffle: ShuffleId, partition: int, sent: _Sent) -> pd.DataFrame:
+    """Return the rows of a partition; raise ShuffleError if they are not those that were sent."""
+    rows = shuffle_unpack(shuffle, partition, sent.run)
+    (actual,) = sum_rows(rows, np.zeros(len(rows), np.int64), 1).to_numpy()
+    wanted = sent.sums[partition]
+    if (actual != wanted).any():
         raise ShuffleError(
-            f"partition {partition} of {len(expected)} of a shuffle has {actual['rows']:,} rows"
+            f"partition {partition} of {len(sent.sums)} of a shuffle has {actual[0]:,} rows"
             + (
-                f" instead of {wanted['rows']:,}"
-                if is_count
+                f" instead of {wanted[0]:,}"
+                if actual[0] != wanted[0]
                 else ", but not those that it was sent"
             )
         )
     return rows
+
+
+def fuse_shuffles(graph: Mapping[Key, Any]) -> dict[Key, GraphNode]:
+    """Return a graph in which rows are sent by the task that makes them, and read by the one that uses them.
+
+    Between two tasks, a worker holds a frame until the scheduler has answered. Meanwhile it makes or reads
+    dozens of other frames, so that its memory would grow with their number.
+    """
+    nodes: dict[Key, GraphNode] = convert_legacy_graph(graph)
+    nodes = _fused(nodes, lambda _, before: before.func is _read)
+    return _fused(nodes, lambda task, _: task.func is _send)
+
+
+def _fused(
+    nodes: dict[Key, GraphNode], are_one: Callable[[Task, Task], bool]
+) -> dict[Key, GraphNode]:
+    """Return a graph with pairs of tasks as one: a task, and one before it that no other uses."""
+    fused = dict(nodes)
+    uses = Counter(key for node in nodes.values() for key in node.dependencies)
+    tasks = {key: node for key, node in nodes.items() if isinstance(node, Task)}
+    for key, task in tasks.items():
+        before = [
+            each
+            for each in task.dependencies
+            if uses[each] == 1 and each in tasks and are_one(task, tasks[each])
+        ]
+        if len(before) == 1:
+            fused[key] = Task.fuse(fused.pop(before[0]), task, key=key)
+    return fused

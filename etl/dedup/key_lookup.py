@@ -78,7 +78,7 @@ class StoredKeys:
         The columns are ``key``, ``check`` and ``address``, all int64. Keys of unknown or removed units and
         of documents without a live row are left out.
         """
-        wanted = distinct(keys)
+        wanted = distinct(keys) if self.files else keys[:0]
         files = [file for file in self.files if len(between(wanted, file.low, file.high))]
         with ThreadPoolExecutor(_THREADS) as pool:
             tables = pool.map(partial(_read_matching, wanted=wanted), files)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from etl import schemas
-from etl.delta.live_rows import TableFile, read_live_rows
+from etl.delta.live_rows import TableFile, live_rows, read_live_rows
 from etl.delta.logical_file import LogicalFile
 from etl.lake.ledger import Ledger
 from etl.lake.row_ranges import RangeIndex
@@ -104,6 +104,11 @@ def _read_rows(
 ) -> Iterator[pa.Table]:
     wanted_kinds = pa.array(list(kinds), pa.string())
     for file in files:
-        table = read_live_rows(table_url, file, ["unit", "kind", *columns])
-        wanted = pc.and_(pc.equal(table["unit"], unit), pc.is_in(table["kind"], wanted_kinds))
-        yield table.filter(wanted).select(list(columns))
+        with live_rows(table_url, file, ["unit", "kind", *columns]) as opened:
+            for group in opened.groups:
+                if opened.may_hold(group, "unit", unit, unit):
+                    rows = opened.row_group(group)
+                    is_wanted = pc.and_(
+                        pc.equal(rows["unit"], unit), pc.is_in(rows["kind"], wanted_kinds)
+                    )
+                    yield rows.filter(is_wanted).select(list(columns))

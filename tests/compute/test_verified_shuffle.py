@@ -1,5 +1,6 @@
 """A shuffle returns exactly the rows that it was given, or says that it does not."""
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,6 +8,8 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+from dask._task_spec import Task
+from dask.utils import key_split
 from distributed import Client
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +20,7 @@ from etl.compute.connect import follow_client
 from etl.compute.frame_shuffles import shuffle_by_range, shuffle_by_value, split_at
 from etl.compute.frame_tasks import map_frames
 from etl.compute.row_checksums import sum_rows
-from etl.compute.verified_shuffle import read_where_used
+from etl.compute.verified_shuffle import fuse_shuffles
 from etl.errors import HeldFrameError, ShuffleError
 from tests.helpers.listeners import Recorder
 from tests.helpers.shuffle_faults import Fault, install
@@ -65,20 +68,22 @@ def test_each_shuffle_keeps_all_rows_and_brings_equal_values_together(
     assert (parts[1]["value"] < starts[2]).all()
 
 
-def test_partitions_are_read_by_the_tasks_that_use_them() -> None:
-    """A worker that reads them in separate tasks holds as many as it reads before the first is used."""
+def test_rows_are_sent_and_read_by_the_tasks_that_make_and_use_them() -> None:
+    """Between two tasks, a worker holds as many frames as it makes before the scheduler has answered."""
 
-    def num_reads(*results: dd.DataFrame) -> int:
-        graph = read_where_used(dd.concat(list(results)).optimize().__dask_graph__())
-        return sum("p2pverified" in str(key) for key in graph)
+    def names(*results: dd.DataFrame) -> Counter[str]:
+        graph = fuse_shuffles(dd.concat(list(results)).optimize().__dask_graph__())
+        return Counter(key_split(key) for key, node in graph.items() if isinstance(node, Task))
 
-    shuffled = shuffle_by_value(frame(), "value", 4)
+    made = map_frames("made.here", lambda rows: rows, frame(), meta=frame()._meta)
+    shuffled = shuffle_by_value(made, "value", 4)
     used, used_again = (
         map_frames(name, lambda rows: rows, shuffled, meta=shuffled._meta)
-        for name in ("a.b", "c.d")
+        for name in ("used.once", "used.again")
     )
-    assert num_reads(used) == 0
-    assert num_reads(used, used_again) == 4  # each is read once
+    once = {"read": PARTS, "shuffle-barrier": 1, "used.once": 4}
+    assert names(used) == once
+    assert names(used, used_again) == {**once, "used.again": 4, "p2pverified": 4}
 
 
 @pytest.mark.parametrize("kind", LOSSES)

@@ -159,7 +159,7 @@ def test_the_page_explains_every_name_of_a_task(runs: Runs) -> None:
     assert len(documented) == len({*documented})
     seen = {name.removesuffix("-fused") for name in runs.tasks}
     assert seen <= {*documented}
-    of_dask = {"shuffle-transfer", "repartitiontofewer"}
+    of_dask = {"repartitiontofewer"}
     product = "".join(file.read_text("utf-8") for file in (ROOT / "etl").rglob("*.py"))
     unseen = {*documented} - seen  # fused tasks have the name of the first one
     assert [name for name in unseen if f'.{name.rpartition(".")[2]}"' not in product] == []
