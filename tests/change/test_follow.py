@@ -304,7 +304,9 @@ def test_chains_of_changes_with_deduplication(
     for step in steps[1:]:
         lake.take_care(last, step)
         last = lake.change(last, recipe(step), step, monkeypatch)
-        assert [*verify(str(last.lake))] == []
+        # Until a run reads a lost file again, decisions may name its documents as keepers.
+        if step.is_finished or step.care != "lose a file":
+            assert [*verify(str(last.lake))] == []
     lake.run(last)
     assert [*verify(str(last.lake))] == []
     assert digests(last) == digests(replay(last, place / "fresh", client))

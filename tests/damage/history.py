@@ -159,6 +159,7 @@ def _strike_a_row(recipe: Recipe) -> None:
     (longer,) = writer.close()
     replace_by_us(table.url, [longer], [file["path"]])
     strike_by_us(table.url, {longer.path: [rows.num_rows]})
+    replace_by_us(table.url, [], [])  # without the newest commit, the row is struck all the same
 
 
 def _recipe(folder: Path, tokenizer: Path, cutting: Sequence[Any]) -> Recipe:

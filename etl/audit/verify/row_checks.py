@@ -81,7 +81,7 @@ def check_rows(
             yield from _check_tokens(name, table, group.tokens[name], kept, decided.filter(~STAYS))
     for part in (by_source, by_keeper):
         for source in sorted(part.remaining):
-            what = f"rows of {source}, which is in no other table"
+            what = f"of {source}, which is in no other table"
             rows = part.parts[source].with_columns(file="stored_in")
             yield from _by_file("duplicates", rows, what)
 
