@@ -174,9 +174,9 @@ def _read(
 
 
 def fuse_shuffles(graph: Mapping[Key, Any]) -> dict[Key, GraphNode]:
-    """Return a graph in which rows are sent by the task that makes them, and read by the one that uses them.
+    """Return a graph in which the task that makes rows sends them, and the task that uses them reads them.
 
-    Between two tasks, a worker holds a frame until the scheduler has answered. Meanwhile it makes or reads
+    Between two tasks, a worker holds a frame until the scheduler has answered. Until then it makes or reads
     dozens of other frames, so that its memory would grow with their number.
     """
     nodes: dict[Key, GraphNode] = convert_legacy_graph(graph)

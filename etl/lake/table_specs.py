@@ -96,7 +96,7 @@ DUPLICATES: Final = TableSpec(
         statistics=("source", "row", "unit", "kind"),
         lookup=("source", "unit", "kind"),
         dictionary=("source", "keeper_source", "kind", "unit"),
-        row_group_rows=1 << 13,  # those of a unit are read, and of few others
+        row_group_rows=1 << 13,  # a reader wants the rows of one unit
         not_digested=schemas.NOT_DIGESTED["duplicates"],
     ),
     made_from=("documents", "texts"),
