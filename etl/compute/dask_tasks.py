@@ -74,7 +74,8 @@ def map_unordered(
         submit()
         while running:
             done = completed.next_batch()
-            answers = client.gather(dict(enumerate(done)), errors="skip")  # all in one message
+            with raise_if_scheduler_lost(client):
+                answers = client.gather(dict(enumerate(done)), errors="skip")  # all in one message
             finished = [running.pop(future) for future in done]
             failed = [i for i, answer in answers.items() if answer is None]
             errors = {i: _describe_deaths(done[i].exception()) for i in failed}

@@ -236,7 +236,6 @@ class _Write:
     numbers: NDArray[np.int64]  # (n,) of the units of work, ascending
     ids: NDArray[np.int64]  # (n,) the first 63 bits of the keys of the same units
     stored: StoredKeys  # of units
-
     partitions: int
 
     def __call__(self, keys: pd.DataFrame) -> pd.DataFrame:
