@@ -38,7 +38,7 @@ Place = Callable[[pd.DataFrame], NDArray[np.int64]]
 _PACKED: Final = pd.DataFrame(
     {"partition": pd.Series(dtype="int64"), "rows": pd.Series(dtype="object")}
 )
-"""The rows of a frame that are sent to a partition, as bytes: one after another, in the order of columns."""
+"""The rows of a frame that are sent to a partition, one after another: the bytes of the values of each."""
 
 
 @dataclass(frozen=True)

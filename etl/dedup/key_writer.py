@@ -67,7 +67,7 @@ _KEYS = pd.DataFrame(
     {name: pd.Series(dtype="int64") for name in ("key", "check", "document", "kind")}
 )
 _CUT = KINDS.index("cut")
-_PASSAGE = ("key", "check", "document")
+_ROW = ("key", "check", "document")
 _PASSAGES_PER_ROW = 32  # of a typical web page; only decides how many data files a task reads
 _RESULT = pd.DataFrame({"result": pd.Series(dtype=object)})
 
@@ -236,16 +236,16 @@ class _Write:
     numbers: NDArray[np.int64]  # (n,) of the units of work, ascending
     ids: NDArray[np.int64]  # (n,) the first 63 bits of the keys of the same units
     stored: StoredKeys  # of units
-    partitions: int
+    partitions: int  # of the keys, by ranges
 
     def __call__(self, keys: pd.DataFrame) -> pd.DataFrame:
         data_files: list[dict[str, Any]] = []
-        of = {name: keys[name].to_numpy() for name in _KEYS.columns}
+        columns = {name: keys[name].to_numpy() for name in _KEYS.columns}
         for index, kind in enumerate(KINDS):
-            chosen = np.flatnonzero(of["kind"] == index)
+            chosen = np.flatnonzero(columns["kind"] == index)
             if index == _CUT:
-                chosen = chosen[self._first(*(of[name][chosen] for name in _PASSAGE))]
-            rows = self._rows(*(of[name][chosen] for name in _PASSAGE))
+                chosen = chosen[self._first(*(columns[name][chosen] for name in _ROW))]
+            rows = self._rows(*(columns[name][chosen] for name in _ROW))
             for part in self._ranges(rows):
                 writer = DataFileWriter(
                     self.url, schemas.KEYS, KEYS.layout, name=self.name, partition={"kind": kind}

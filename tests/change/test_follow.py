@@ -304,9 +304,11 @@ def test_chains_of_changes_with_deduplication(
     for step in steps[1:]:
         lake.take_care(last, step)
         last = lake.change(last, recipe(step), step, monkeypatch)
-        # Until a run reads a lost file again, decisions may name its documents as keepers.
-        if step.is_finished or step.care != "lose a file":
-            assert [*verify(str(last.lake))] == []
+        problems = [*verify(str(last.lake))]
+        if step.care == "lose a file" and not step.is_finished:
+            # Until a run reads the file again, decisions may name its documents as keepers.
+            problems = [each for each in problems if "which is in no other table" not in each.what]
+        assert problems == []
     lake.run(last)
     assert [*verify(str(last.lake))] == []
     assert digests(last) == digests(replay(last, place / "fresh", client))

@@ -47,15 +47,15 @@ Record = dict[str, str | None]
 UNREADABLE = "broken.parquet"
 """An input file that each run tries to read, and quarantines."""
 
-_FAMILIES = 6
-_WORDS = 150  # one other word among them leaves a similarity of 0.93
 CUTTING: tuple[list[Any], ...] = (
     [],
     ["dedup_paragraphs"],
     [{"dedup_substrings": {"min_bytes": 60, "min_chars": 100}}],
 )
-"""The stages that cut repeated passages."""
+"""What cuts repeated passages from the documents, by the seed."""
 
+_FAMILIES = 6
+_WORDS = 150  # one other word among them leaves a similarity of 0.93
 _NOTICE = "This notice ends many of the pages, and the readers of the pages know that they have it."
 _DAY = 86_400
 _LONG_AGO = 1_600_000_000
