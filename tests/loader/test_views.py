@@ -149,6 +149,16 @@ def test_struck_rows_of_the_tokens_need_no_document(docs, view, shuffled, world_
             check_view(table, live, view, world_size)
 
 
+@pytest.mark.parametrize("table", ["tokens", "tokens_shuffled"])
+def test_row_groups_between_others_may_have_only_struck_rows(tmp_path, table):
+    lake = make_document_lake(str(tmp_path / "lake"), DOCS, shuffled=True)
+    struck = [doc for doc in DOCS if 20 <= doc.row < 48 or doc.source == "f1"]
+    live = [replace(doc, length=None) if doc in struck else doc for doc in DOCS]
+    strike(f"{lake}/{table}", {(doc.source, doc.row) for doc in struck})
+    view = View(**{**vars(VIEW), "columns": ["url", "quality"], "cache": str(tmp_path / "cache")})
+    check_view(f"{lake}/{table}", live, view, 2)
+
+
 @pytest.mark.parametrize("options", [{"seq_len": 5}, {"seq_len": 40, "format": Format(pad_id=0)}])
 def test_the_files_of_the_cache_are_closed_with_the_dataset(tmp_path, options):
     docs = [Doc(source=source, row=row, lang="de") for source in "abc" for row in range(12)]

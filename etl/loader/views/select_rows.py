@@ -110,17 +110,17 @@ def _count(rows: TableRows, times: np.ndarray) -> Iterator[tuple[np.ndarray, ...
 
     Each item has four arrays: the row group, the copy, its tokens and its non-empty documents.
     """
-    order = np.argsort(
-        rows.first, kind="stable"
-    )  # consecutive row groups, in the order of the files
+    order = np.argsort(rows.first, kind="stable")  # the order of the files
+    order = order[rows.count[order] > 0]
     part_of = rows.first[order] // _ROWS_AT_ONCE
     yield (np.zeros(0, np.int64),) * 4
+    if not len(order):
+        return
     for groups in np.split(order, np.flatnonzero(np.diff(part_of)) + 1):
-        counts = rows.count[groups]
-        if not counts.any():
-            continue
-        part = slice(int(rows.first[groups[0]]), int(rows.first[groups[-1]] + counts[-1]))
-        group_of = np.repeat(np.arange(len(groups)), counts)
+        first, last = rows.first[groups], groups[-1]
+        part = slice(int(first[0]), int(rows.first[last] + rows.count[last]))
+        # The index lacks row groups without live rows: theirs, never selected, count to the one before.
+        group_of = np.repeat(np.arange(len(groups)), np.diff(first, append=part.stop))
         lengths, part_times = rows.lengths.values[part], times[part]
         for copy in range(int(part_times.max())):
             has = np.flatnonzero((part_times > copy) & (lengths > 0))
