@@ -6,20 +6,23 @@ of one input file, and a few hundred bytes per duplicate in the lake.
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 import polars as pl
 
 from etl import schemas
+from etl.audit.verify.awaited_rows import AwaitedRows
 from etl.audit.verify.file_checks import Problem
 from etl.delta.live_rows import read_live_rows
 from etl.delta.table import Table
 from etl.lake.commit_info import find_record
 from etl.lake.ledger import Ledger
+from etl.lake.table_versions import LiveInputs
 from etl.lake.unit_files import rows_of, unit_files
 from etl.parquet.data_file_reader import read_columns
 from etl.plural import many
@@ -56,14 +59,20 @@ class _Group:
 
 
 def check_rows(
-    documents: Table, texts: Ledger, tokens: Mapping[str, Table], duplicates: pl.DataFrame
+    documents: Table,
+    texts: Ledger,
+    tokens: Mapping[str, Table],
+    duplicates: pl.DataFrame,
+    inputs: LiveInputs,
 ) -> Iterator[Problem]:
     """Yield a problem for rows that occur twice or lack their counterpart in another table.
 
-    Documents of splits without a key in ``texts`` may lack texts: the next run reads these again. ``tokens``
-    has the table of each tokenizer by name. ``duplicates`` is the result of ``read_duplicates``.
+    Documents of splits without a key in ``texts`` may lack texts, and ``duplicates`` may name keepers whose
+    rows were dropped: the next run reads these again. ``tokens`` has the table of each tokenizer by name.
+    ``duplicates`` is the result of ``read_duplicates``, ``inputs`` are the input files of ``documents``.
     """
     assert texts.table is not None
+    awaited = AwaitedRows(documents, texts, inputs)
     groups = _groups(documents, texts.table, tokens)
     by_source = _Parts(duplicates, "source")
     by_keeper = _Parts(duplicates.filter(pl.col("keeper_lake").is_null()), "keeper_source")
@@ -76,11 +85,17 @@ def check_rows(
             yield from _repeated(name, frame)
             yield from _by_file(name, frame.filter(~_IS_LISTED), "that its log gives to others")
         yield from _check_texts(texts, stored, rows)
-        yield from _check_duplicates(decided, by_keeper.take(group.low, group.high), kept)
+        keeping = by_keeper.take(group.low, group.high)
+        yield from _check_duplicates(
+            decided, keeping, kept, partial(awaited.exclude, documents=rows)
+        )
         for name, table in tokens.items():
             yield from _check_tokens(name, table, group.tokens[name], kept, decided.filter(~STAYS))
-    for part in (by_source, by_keeper):
-        for source in sorted(part.remaining):
+    for part, sources in (
+        (by_source, by_source.remaining),
+        (by_keeper, {each for each in by_keeper.remaining if not awaited.has_source(each)}),
+    ):
+        for source in sorted(sources):
             what = f"of {source}, which is in no other table"
             rows = part.parts[source].with_columns(file="stored_in")
             yield from _by_file("duplicates", rows, what)
@@ -183,9 +198,15 @@ def _check_texts(ledger: Ledger, texts: pl.DataFrame, documents: pl.DataFrame) -
 
 
 def _check_duplicates(
-    decided: pl.DataFrame, keeping: pl.DataFrame, kept: pl.DataFrame
+    decided: pl.DataFrame,
+    keeping: pl.DataFrame,
+    kept: pl.DataFrame,
+    without_awaited: Callable[[pl.DataFrame], pl.DataFrame],
 ) -> Iterator[Problem]:
-    """Check the duplicates among some kept documents, and those whose keepers are among them."""
+    """Check the duplicates among some kept documents, and those whose keepers are among them.
+
+    ``without_awaited`` removes the keepers that the next run reads again.
+    """
     rows = decided.with_columns(file="stored_in")
     yield from _missing("duplicates", rows, kept, "whose document is not kept")
     both = decided.join(kept, on=_ADDRESS)
@@ -193,8 +214,8 @@ def _check_duplicates(
     yield from _by_file("duplicates", moved, "that name another unit of work")
     keepers = keeping.select("kind", source="keeper_source", row="keeper_row", file="stored_in")
     unique = kept.join(decided.filter(SAME), on=_ADDRESS, how="anti")
-    what = "whose keeper is not kept, or is a duplicate itself"
-    yield from _missing("duplicates", keepers, unique, what)
+    lost = without_awaited(keepers.join(unique, on=_ADDRESS, how="anti"))
+    yield from _by_file("duplicates", lost, "whose keeper is not kept, or is a duplicate itself")
     short = decided.filter(pl.col("kind") == schemas.SHORT)
     # A unit is cut because an earlier document keeps it: that document must stay, too.
     remaining = unique.join(short, on=_ADDRESS, how="anti")

@@ -67,7 +67,7 @@ def verify(lake: str, *, quick: bool = False, sources: bool = False) -> Problems
     for table in tables.values():
         problems += _check_table(table, quick=quick)
     if not problems and not quick:
-        problems += _compare_tables(tables)
+        problems += _compare_tables(tables, logs.inputs)
     problems += _check_inputs(tables, logs.inputs, reads=sources)
     for table in tables.values():
         problems += _check_releases(url, table, quick=quick)
@@ -101,7 +101,7 @@ def _foreign_changes(tables: Mapping[str, Table]) -> Iterator[Problem]:
             yield Problem(name, None, changes.what, is_foreign=True)
 
 
-def _compare_tables(tables: Mapping[str, Table]) -> Iterator[Problem]:
+def _compare_tables(tables: Mapping[str, Table], inputs: LiveInputs) -> Iterator[Problem]:
     """Compare the rows of the tables with each other."""
     texts, duplicates = tables.get("texts"), tables.get("duplicates")
     tokens = {name: tables[name] for name in token_tables(tables)}
@@ -111,9 +111,8 @@ def _compare_tables(tables: Mapping[str, Table]) -> Iterator[Problem]:
     changes = {Ledger(t.url, fingerprint="", table=t).change for t in tables.values()}
     if len(changes) > 1:
         return  # some tables do not follow a change of the recipe yet, which the next run finishes
-    yield from check_rows(
-        tables["documents"], Ledger(texts.url, fingerprint="", table=texts), tokens, left_out
-    )
+    of_texts = Ledger(texts.url, fingerprint="", table=texts)
+    yield from check_rows(tables["documents"], of_texts, tokens, left_out, inputs)
     for name, table in tokens.items():
         if (ledger := find_ledger(table)) is not None:
             yield from _check_units(texts, table, left_out, ledger)
