@@ -186,7 +186,8 @@ _TABLES: dict[str, tuple[str, pa.Schema]] = {
     "tokens": (
         (
             "One row for each kept document that is not a duplicate. `tokens_shuffled` has them in random\n"
-            "order. `tokens_NAME` has the tokens of a tokenizer with a name, in the same columns."
+            "order. `tokens_NAME` has the tokens of a tokenizer with a name, in the same columns, and\n"
+            "`tokens_NAME_shuffled` has its rows in random order."
         ),
         schemas.TOKENS,
     ),

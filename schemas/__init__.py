@@ -2,9 +2,10 @@
 
 A lake is a URL prefix with the Delta tables ``documents``, ``texts``, ``duplicates`` and ``tokens``;
 ``tokens_NAME`` for each further tokenizer, which has a name;
-``keys``, an index of the texts that are not duplicates; ``tokens_shuffled``, the rows of ``tokens`` in a
-random order; and ``losses``, what trainings have measured. The address of a row is ``(source, row)``: the
-URI of the input file and the ordinal of the record in it. This package imports only pyarrow and pydantic.
+``keys``, an index of the texts that are not duplicates; ``tokens_shuffled`` and ``tokens_NAME_shuffled``,
+the rows of these tables in a random order; and ``losses``, what trainings have measured. The address of a
+row is ``(source, row)``: the URI of the input file and the ordinal of the record in it. This package imports
+only pyarrow and pydantic.
 """
 
 from etl.schemas.lineage import (
@@ -26,6 +27,8 @@ from etl.schemas.names import (
     TableName,
     is_tokens,
     kind_of,
+    shuffled_from,
+    shuffled_of,
     tokens_of,
 )
 from etl.schemas.tables import (
@@ -103,6 +106,8 @@ __all__ = [
     "kind_of",
     "list_of",
     "rule_of",
+    "shuffled_from",
+    "shuffled_of",
     "texts",
     "tokens_of",
 ]

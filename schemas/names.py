@@ -4,7 +4,8 @@ import re
 from typing import Final
 
 TableName = str
-"""The name of a table of a lake: one of ``TABLES``, or ``tokens_NAME`` of a named tokenizer."""
+"""The name of a table of a lake: one of ``TABLES``, or ``tokens_NAME`` of a named tokenizer, or
+``tokens_NAME_shuffled``."""
 
 TABLES: Final[tuple[TableName, ...]] = (
     "documents",
@@ -16,7 +17,7 @@ TABLES: Final[tuple[TableName, ...]] = (
     "losses",
 )
 """The names of the tables of a lake, which ``etl.lake.table_specs`` defines. The tables of named
-tokenizers are like ``tokens``."""
+tokenizers are like ``tokens`` and ``tokens_shuffled``."""
 
 UNRELEASED_TABLES: Final[tuple[TableName, ...]] = ("keys",)
 """The tables whose versions no release names, since only runs read them."""
@@ -43,11 +44,33 @@ def is_tokens(name: TableName) -> bool:
     return kind_of(name) == "tokens"
 
 
-def kind_of(name: TableName) -> TableName:
-    """Return the table of ``TABLES`` that a table is like: ``tokens`` for that of a named tokenizer.
+def shuffled_of(tokens: TableName) -> TableName:
+    """Return the name of the table with the rows of a table of tokens in random order.
 
-    >>> kind_of("tokens_qwen"), kind_of("tokens_shuffled"), kind_of("other")
+    >>> shuffled_of("tokens"), shuffled_of("tokens_qwen")
+    ('tokens_shuffled', 'tokens_qwen_shuffled')
+    """
+    return f"{tokens}_shuffled"
+
+
+def shuffled_from(name: TableName) -> TableName | None:
+    """Return the table of tokens whose rows a table has in random order; None for another table.
+
+    >>> [shuffled_from(name) for name in ("tokens_shuffled", "tokens_qwen_shuffled", "tokens_qwen")]
+    ['tokens', 'tokens_qwen', None]
+    """
+    tokens = name.removesuffix("_shuffled")
+    return tokens if tokens != name and is_tokens(tokens) else None
+
+
+def kind_of(name: TableName) -> TableName:
+    """Return the table of ``TABLES`` that a table is like, for the tables of a named tokenizer.
+
+    >>> kind_of("tokens_qwen"), kind_of("tokens_qwen_shuffled"), kind_of("other")
     ('tokens', 'tokens_shuffled', 'other')
     """
-    is_named = name not in TABLES and re.fullmatch(f"tokens_{TOKENIZER_NAME}", name) is not None
-    return "tokens" if is_named else name
+    if name in TABLES:
+        return name
+    if re.fullmatch(f"tokens_{TOKENIZER_NAME}", name) is not None:
+        return "tokens"
+    return name if shuffled_from(name) is None else "tokens_shuffled"

@@ -21,10 +21,18 @@ app = typer.Typer()
         "etl shuffle lake",
         "etl shuffle s3://lake/web --cluster k8s:cluster.yaml",
         "etl shuffle lake --seed 1 --rebuild",
+        "etl shuffle lake/tokens_qwen",
     )
 )
 def shuffle(  # noqa: PLR0913 - one parameter per option
-    lake: options.LakeArgument,
+    lake: Annotated[
+        str,
+        typer.Argument(
+            metavar="LAKE",
+            envvar="TOKENLAKE_LAKE",
+            help="The URL or path of a lake, or LAKE/tokens_NAME for a tokenizer with a name.",
+        ),
+    ],
     *,
     seed: Annotated[
         int | None,
@@ -53,6 +61,7 @@ def shuffle(  # noqa: PLR0913 - one parameter per option
 
     The rows of `tokens` are written to `tokens_shuffled`: reading that from front to back yields random
     documents. Run it again to continue a shuffle that was stopped, or to add the rows of new input files.
+    The tokens of a tokenizer with a name, `tokens_NAME`, are written to `tokens_NAME_shuffled`.
     """
     from etl.job.shuffle import ShuffleSettings
     from etl.job.shuffle import shuffle as shuffle_tokens
@@ -75,8 +84,11 @@ def shuffle(  # noqa: PLR0913 - one parameter per option
 
 def lines(report: "ShuffleReport") -> Iterator[str]:
     """Yield what the table holds, what was added, and how evenly it mixes the input files."""
+    from etl.schemas import shuffled_from
+
+    tokens = shuffled_from(report.table)
     yield f"lake             {report.lake}"
-    yield f"tokens_shuffled  version {report.version}, of tokens version {report.tokens_version}"
+    yield f"{report.table:<16} version {report.version}, of {tokens} version {report.tokens_version}"
     yield f"rows             {report.rows:,} ({report.added_rows:,} added)"
     yield f"tokens           {report.tokens:,} ({report.added_tokens:,} added)"
     yield f"seed             {report.seed}"
@@ -91,7 +103,7 @@ def _evenness(report: "ShuffleReport") -> str:
     from etl import storage
     from etl.loader.measure_evenness import measure_table
 
-    even = measure_table(storage.join(report.lake, "tokens_shuffled"), shuffle=False)
+    even = measure_table(storage.join(report.lake, report.table), shuffle=False)
     return (
         f"evenness         {'too few tokens to measure' if even is None else output.evenness(even)}"
     )

@@ -143,8 +143,8 @@ def _document(trace: "Trace") -> Iterator[str]:
         yield from cut_lines(trace.cut)
     for name, tokens in trace.tokens.items():
         yield from _tokens(name, tokens)
-    if trace.shuffled is not None:
-        yield f"  shuffled    {_location(trace.shuffled)}"
+    for name, location in trace.shuffled.items():
+        yield f"  {name:<11} {_location(location)}"
     yield from _signals_and_text(trace)
 
 

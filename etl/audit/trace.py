@@ -1,7 +1,7 @@
 """Trace one document through a lake: from its input file to its tokens, or why it has none."""
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -86,7 +86,7 @@ class _TraceableLake:
         self._shown = Documents(self.documents, self._texts)
         self.duplicates = tables.get("duplicates")
         self._tokens = {name: TokenRows(tables[name]) for name in token_tables(tables)}
-        self.shuffled = tables.get("tokens_shuffled")
+        self._shuffled = {name: tables.get(schemas.shuffled_of(name)) for name in self._tokens}
         self._versions = read_versions(self.documents)
         inputs = live_inputs(self._versions)
         self._inputs, self._names = inputs.files(), inputs.names
@@ -126,7 +126,7 @@ class _TraceableLake:
             duplicate=duplicate,
             cut=cut,
             tokens=tokens,
-            shuffled=self._shuffled_row(address) if "tokens" in tokens else None,
+            shuffled=self._shuffled_rows(address, tokens),
             input=self._inputs.get(values["source"]),
             table=self._source_table(values["source"]),
             names=sorted(
@@ -212,21 +212,13 @@ class _TraceableLake:
             version=table.version,
         )
 
-    def _shuffled_row(self, address: dict[str, Any]) -> RowLocation | None:
-        """Return the location of a row in the shuffled table: its key says which file of a part has it."""
-        seed = seed_of(self.shuffled)
-        if self.shuffled is None or seed is None:
-            return None
-        key = random_keys(pa.table({name: [value] for name, value in address.items()}), seed)
-        files = self.shuffled.data_files()
-        buckets = map(Bucket.of_file, files["path"].to_pylist())
-        may_hold = [b is not None and int(buckets_of(key, b.count)[0]) == b.number for b in buckets]
-        files = files.filter(pa.array(may_hold, pa.bool_()))
-        row = next(find_rows(self.shuffled, address, ["num_tokens"], files=files), None)
-        if row is None:
-            return None
-        commit = added_in(self.shuffled, row.path, read_versions(self.shuffled)[::-1])
-        return RowLocation(file=row.path, row=row.number, commit=commit_of(commit))
+    def _shuffled_rows(
+        self, address: dict[str, Any], tokens: Iterable[str]
+    ) -> dict[str, RowLocation]:
+        """Return the locations of a row in the shuffled tables of some tables of tokens."""
+        tables = (table for name in tokens if (table := self._shuffled[name]) is not None)
+        found = {table.url.rpartition("/")[2]: _shuffled_row(table, address) for table in tables}
+        return {name: location for name, location in found.items() if location is not None}
 
     def _outcome(
         self,
@@ -284,3 +276,19 @@ class _TraceableLake:
 
 def _as_list(path: str | list[str]) -> list[str]:
     return [path] if isinstance(path, str) else path
+
+
+def _shuffled_row(table: Table, address: dict[str, Any]) -> RowLocation | None:
+    """Return the location of a row in a shuffled table: its key says which file of a part has it."""
+    if (seed := seed_of(table)) is None:
+        return None
+    key = random_keys(pa.table({name: [value] for name, value in address.items()}), seed)
+    files = table.data_files()
+    buckets = map(Bucket.of_file, files["path"].to_pylist())
+    may_hold = [b is not None and int(buckets_of(key, b.count)[0]) == b.number for b in buckets]
+    files = files.filter(pa.array(may_hold, pa.bool_()))
+    row = next(find_rows(table, address, ["num_tokens"], files=files), None)
+    if row is None:
+        return None
+    commit = added_in(table, row.path, read_versions(table)[::-1])
+    return RowLocation(file=row.path, row=row.number, commit=commit_of(commit))

@@ -153,7 +153,7 @@ class Trace(Shown):
     duplicate: TracedDuplicate | None
     cut: Cut | None  # its units that occur in other documents
     tokens: dict[str, TracedTokens]  # by table, of each tokenizer
-    shuffled: RowLocation | None  # in ``tokens_shuffled``
+    shuffled: dict[str, RowLocation]  # by table with tokens in random order
     input: schemas.InputFile | None
     names: list[str] = field(
         default_factory=list
@@ -175,8 +175,8 @@ class Trace(Shown):
             facts["cut"] = self.cut.outcome
         for name, tokens in self.tokens.items():
             facts[name] = f"{tokens.num_tokens:,}, in {_location(tokens.location)}"
-        if self.shuffled is not None:
-            facts["shuffled"] = _location(self.shuffled)
+        for name, location in self.shuffled.items():
+            facts[name] = _location(location)
         facts["no text"] = self.missing_text
         return [document_card(self, facts)]
 

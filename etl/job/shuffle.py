@@ -1,5 +1,7 @@
 """Shuffle the tokens of a lake: write ``tokens_shuffled``, the rows of ``tokens`` in a random order.
 
+The table of a named tokenizer is shuffled in the same way: ``tokens_NAME`` to ``tokens_NAME_shuffled``.
+
 This is the external shuffle of Rao (1961) and Sandelius (1962): each row gets a random key, the rows are
 distributed over buckets by their keys, and each bucket, which fits into memory, is sorted by them.
 
@@ -27,6 +29,7 @@ from etl.compute.cluster import Cluster
 from etl.compute.compute_frames import with_restarts
 from etl.compute.listener import Listener
 from etl.compute.print_listener import listener_of
+from etl.delta.table import Table
 from etl.errors import ShuffleError, StorageError, TableError
 from etl.job.bucket_files import write_list
 from etl.job.cluster_job import ClusterJob, hold_cluster_job
@@ -40,7 +43,6 @@ from etl.lake.jobs import JobIdentity
 from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.lineage_record import Change, Origin, num_files
 from etl.lake.scratch import list_scratch, remove_scratch, scratch_folder
-from etl.lake.table_specs import SHUFFLED
 from etl.lake.vacuums import refuse_during_vacuum
 from etl.parquet.data_file import DataFile
 from etl.parquet.row_digests import add_digests, from_hex
@@ -54,8 +56,9 @@ class ShuffleReport:
     """The table after a shuffle, and what the shuffle added to it."""
 
     lake: str
-    version: int  # of tokens_shuffled
-    tokens_version: int  # of tokens, whose rows it has
+    table: str  # the shuffled table
+    version: int  # of that table
+    tokens_version: int  # of the table of tokens whose rows it has
     seed: int
     rows: int
     tokens: int
@@ -91,6 +94,9 @@ def shuffle(
 ) -> ShuffleReport:
     """Write the rows of the newest version of ``tokens`` to ``tokens_shuffled``, and return a report.
 
+    ``lake`` is the URL of a lake, or of one of its tables of tokens: ``LAKE/tokens_NAME`` is shuffled to
+    ``LAKE/tokens_NAME_shuffled``.
+
     If the table exists, only rows that it does not have are added. It is written as a whole if rows of
     ``tokens`` that it has were dropped or struck since. No cluster is started if nothing is to be done.
     ``listener`` follows the shuffle, as in ``run``.
@@ -98,8 +104,8 @@ def shuffle(
     Raises TableError if the lake has no tokens, MismatchError if the table has another seed or if the start
     of an epoch was interrupted, ClusterError if the scheduler is lost, and the error of a task that fails.
     """
-    started, url = time.monotonic(), storage.normalize(lake)
-    tables, added = _open(url, settings), list[PlannedPart]()
+    started, (url, tokens) = time.monotonic(), _lake_and_tokens(storage.normalize(lake))
+    tables, added = _open(tokens, settings), list[PlannedPart]()
     num_bytes = tables.bytes_to_shuffle(rebuild=settings.rebuild)
     if num_bytes is not None:
         identity = JobIdentity(lake=url, kind="shuffle")
@@ -110,11 +116,18 @@ def shuffle(
         ):
             if next(list_scratch(url), None) is not None:
                 refuse_during_vacuum(url, job.lease, "the files of an earlier shuffle")
-            work = _Shuffle(job, settings)
+            work = _Shuffle(job, tokens, settings)
             work.run()
             _remove_abandoned_scratch(url, job.lease)
         tables, added = work.tables, work.added
     return _report(url, tables, added, seconds=time.monotonic() - started)
+
+
+def _lake_and_tokens(url: str) -> tuple[str, str]:
+    """Return the URLs of the lake and of its table of tokens that a URL names; ``tokens`` for a lake."""
+    lake, _, name = url.rpartition("/")
+    is_table = schemas.is_tokens(name) and Table.exists(storage.join(lake, "documents"))
+    return (lake, url) if is_table else (url, storage.join(url, "tokens"))
 
 
 def _remove_abandoned_scratch(lake: str, lease: leases.HeldLease) -> None:
@@ -133,11 +146,11 @@ def _worker_memory(client: Client) -> int:
 class _Shuffle:
     """Adds the rows of ``tokens`` to ``tokens_shuffled``, as a part of a job."""
 
-    def __init__(self, job: ClusterJob, settings: ShuffleSettings) -> None:
+    def __init__(self, job: ClusterJob, tokens: str, settings: ShuffleSettings) -> None:
         """Open the tables again: the lease of the job protects the files of these versions."""
         self._job = job
         self._settings = settings
-        self.tables = _open(job.identity.lake, settings)
+        self.tables = _open(tokens, settings)
         self.added: list[PlannedPart] = []
 
     def run(self) -> None:
@@ -155,7 +168,7 @@ class _Shuffle:
         while self.tables.shuffled.tokens_version < goal:
             if self.tables.must_begin(rebuild=False):  # rows were struck after such a version
                 self._begin()
-            if not with_restarts(self._job.client, add, ShuffleError, label=SHUFFLED.name):
+            if not with_restarts(self._job.client, add, ShuffleError, label=shuffled.name):
                 return
 
     def _add_next(self, bucket_bytes: int, restarts: int) -> bool:
@@ -202,7 +215,7 @@ class _Shuffle:
             run_bytes=max(part.bucket_bytes // 2, 1),
         )
         splits = list(planned.splits())
-        files = run_pass(self._job, split_pass(split), splits)
+        files = run_pass(self._job, split_pass(split), splits, table=shuffled.name)
         rows = sum(file.rows for file in files)
         if rows != planned.rows:
             raise TableError(
@@ -219,7 +232,7 @@ class _Shuffle:
             part=shuffled.part_key(part.first),
             row_group_bytes=planned.row_group_bytes(self.tables.total("max.token_end")),
         )
-        buckets = run_pass(self._job, sort_pass(sort), range(part.buckets))
+        buckets = run_pass(self._job, sort_pass(sort), range(part.buckets), table=shuffled.name)
         # A shuffle that loses, repeats or changes rows must not be committed.
         written = sum(bucket.rows for bucket in buckets)
         new = [file for bucket in buckets for file in bucket.files]
@@ -250,7 +263,9 @@ class _Shuffle:
         change = Change(
             action="append",
             generation=generation,
-            input_tables=[schemas.InputTable(name="tokens", url=url, version=version)],
+            input_tables=[
+                schemas.InputTable(name=url.rpartition("/")[2], url=url, version=version)
+            ],
             num_data_files=num_files(entries),
             counts=schemas.Counts(rows=planned.rows, kept=planned.rows, tokens=planned.tokens),
         )
@@ -261,15 +276,15 @@ class _Shuffle:
         shuffled = self.tables.shuffled
         origin = replace(
             Origin.of(read_record(self.tables.tokens_table)),
-            step=SHUFFLED.name,
+            step=shuffled.name,
             fingerprint=shuffled.ledger.fingerprint,
             seed=shuffled.seed,
         )
         return self._job.record(origin, change)
 
 
-def _open(lake: str, settings: ShuffleSettings) -> ShuffleTables:
-    return ShuffleTables.open(lake, seed=settings.seed, rebuild=settings.rebuild)
+def _open(tokens: str, settings: ShuffleSettings) -> ShuffleTables:
+    return ShuffleTables.open(tokens, seed=settings.seed, rebuild=settings.rebuild)
 
 
 def _report(
@@ -280,6 +295,7 @@ def _report(
     table = shuffled.ledger.table
     return ShuffleReport(
         lake=lake,
+        table=shuffled.name,
         version=-1 if table is None else table.version,
         tokens_version=shuffled.tokens_version,
         seed=shuffled.seed,

@@ -13,7 +13,6 @@ from etl.errors import TableError
 from etl.job.bucket_files import BucketFile, parse_file
 from etl.job.cluster_job import ClusterJob
 from etl.job.shuffle_tasks import SortBucket, SortedBucket, SplitFiles
-from etl.lake.table_specs import SHUFFLED
 from etl.parquet.data_file import DataFile
 from etl.storage import checked_json
 
@@ -72,14 +71,17 @@ def sort_pass(task: SortBucket) -> ShufflePass[SortedBucket]:
     return ShufflePass("sort", NotedTask(task, task.folder, "sort"), parse, task.url)
 
 
-def run_pass(job: ClusterJob, work: ShufflePass[Result], units: Sequence[Any]) -> list[Result]:
+def run_pass(
+    job: ClusterJob, work: ShufflePass[Result], units: Sequence[Any], *, table: str
+) -> list[Result]:
     """Do the units of a pass that are not done yet, and return the results of all in order.
 
-    Raises the error of the first unit that fails: the rest is done when the shuffle is run again.
+    ``table`` is the name of the shuffled table. Raises the error of the first unit that fails: the rest is
+    done when the shuffle is run again.
     """
     started, results = time.monotonic(), _done(work, len(units))
     remaining = [(number, unit) for number, unit in enumerate(units) if number not in results]
-    progress = Progress(SHUFFLED.name, 0, len(remaining))
+    progress = Progress(table, 0, len(remaining))
     label = f"shuffle.{work.name}"
     answers = map_unordered(
         job.client, work.task, remaining, label=label, time_limit=job.time_limit

@@ -1,9 +1,12 @@
-"""The tables of a shuffle: ``tokens``, whose rows it adds, and ``tokens_shuffled``."""
+"""The tables of a shuffle: a table of tokens, whose rows it adds, and the shuffled table beside it.
+
+The names ``tokens`` and ``tokens_shuffled`` also mean the tables of a named tokenizer here.
+"""
 
 from dataclasses import dataclass, replace
 from typing import Self
 
-from etl import storage
+from etl import schemas, storage
 from etl.delta.table import Table
 from etl.errors import MismatchError, TableError
 from etl.job.shuffle_plan import has_older_strikes, new_files
@@ -14,7 +17,6 @@ from etl.lake.open_ledger import find_ledger, open_ledger, refuse_foreign_change
 from etl.lake.open_table import find_table
 from etl.lake.shuffled_table import ShuffledTable, seed_of
 from etl.lake.table_names import token_tables
-from etl.lake.table_specs import SHUFFLED
 
 
 @dataclass(frozen=True)
@@ -25,33 +27,31 @@ class ShuffleTables:
     shuffled: ShuffledTable
 
     @classmethod
-    def open(cls, lake: str, *, seed: int | None, rebuild: bool) -> Self:
-        """Open the newest versions; ``seed`` is by default the table's seed, or 0.
+    def open(cls, url: str, *, seed: int | None, rebuild: bool) -> Self:
+        """Open the newest versions for the URL of a table of tokens; the default seed is the table's, or 0.
 
-        Raises TableError if the lake has no tokens, MismatchError if the table has another seed and is not
-        rebuilt, or if another process drops rows.
+        Raises TableError if there is no such table, MismatchError if the shuffled table has another seed and
+        is not rebuilt, or if another process drops rows.
         """
-        table = find_table(storage.join(lake, "tokens"))
+        lake, _, name = url.rpartition("/")
+        table = find_table(url)
         if table is None:
             hint = "check the URL, and run a recipe that ends with `tokenize`"
-            if named := token_tables(tables_of(lake)):
-                hint = (
-                    f"only the table of a tokenizer without a name is shuffled; the loader reads "
-                    f"{named[0]} in random order, too"
-                )
-            raise TableError("the lake has no table tokens", where=lake, hint=hint)
+            if named := [storage.join(lake, each) for each in token_tables(tables_of(lake))]:
+                hint = f"its tokenizers have names: use {' or '.join(named)}"
+            raise TableError(f"the lake has no table {name}", where=lake, hint=hint)
         current_lake_epoch(lake)  # raises if rows are being dropped
         is_empty = next(table.files("path", by=()), None) is None
         no_rows = Ledger(table.url, fingerprint="", table=table) if is_empty else None
         tokens = find_ledger(table) or no_rows or open_ledger(table)
         refuse_foreign_changes(tokens)
-        url = storage.join(lake, SHUFFLED.name)
-        existing = find_table(url)
+        shuffled = storage.join(lake, schemas.shuffled_of(name))
+        existing = find_table(shuffled)
         recorded = seed_of(existing)
         if seed is not None and recorded not in (None, seed) and not rebuild:
             raise MismatchError(
                 f"the table was shuffled with seed {recorded}, not {seed}",
-                where=url,
+                where=shuffled,
                 hint=f"pass --rebuild to shuffle it again, or --seed {recorded} to add new rows",
             )
         seed = (recorded or 0) if seed is None else seed

@@ -244,10 +244,10 @@ def _tables_of_version(lake: str, version: int | None) -> dict[str, Table]:
     tables = {last: open_table(urls[last], version)}
     versions = _versions_read_by(tables[last])
     for name in existing:
-        if name == "tokens_shuffled":  # it may have the rows of a newer version, or none
-            made = None
-            if "tokens" in tables:
-                made = _made_from(open_table(urls[name]), "tokens", tables["tokens"].version)
+        if (origin := schemas.shuffled_from(name)) is not None:
+            made = None  # it may have the rows of a newer version, or none
+            if origin in tables:
+                made = _made_from(open_table(urls[name]), origin, tables[origin].version)
             tables |= {} if made is None else {name: open_table(urls[name], made)}
         elif name in tokens and name != last:  # without rows of newer documents, or none
             made = _as_of(open_table(urls[name]), versions)

@@ -1,5 +1,7 @@
 """The table ``tokens_shuffled``: the rows of a version of ``tokens`` in a random order.
 
+The table of each named tokenizer may have such a table, too.
+
 Each row has a random key, a hash of a seed and its address, and rows are in the order of their keys. It
 therefore depends on the rows and the seed alone, not on the files of ``tokens``, on the buckets of the
 shuffle or on the cluster. The rows of later versions are added in parts. A part has its own files, whose
@@ -21,7 +23,7 @@ from etl.lake.table_specs import SHUFFLED
 
 
 class ShuffledTable:
-    """The table ``tokens_shuffled`` of a lake, next to the table ``tokens``, for one seed.
+    """The shuffled table next to a table of tokens, for one seed.
 
     ``fits`` says whether its rows are the rows of a version of ``tokens``: no row of that was dropped
     since, and no other program has changed the table.
@@ -29,9 +31,10 @@ class ShuffledTable:
 
     def __init__(self, tokens: Ledger, *, seed: int, table: Table | None = None) -> None:
         """Open the table at its newest version, or take an open one."""
-        lake, _, _ = tokens.url.rpartition("/")
-        fingerprint = tokens.key(SHUFFLED.name, seed)
-        url = storage.join(lake, SHUFFLED.name)
+        lake, _, name = tokens.url.rpartition("/")
+        self.name = schemas.shuffled_of(name)
+        fingerprint = tokens.key(self.name, seed)
+        url = storage.join(lake, self.name)
         self.ledger = Ledger(url, fingerprint=fingerprint, table=table)
         is_other = self.ledger.table is None or self.ledger.is_other_recipe
         self.fits = not is_other and self.ledger.foreign_changes() is None

@@ -8,18 +8,18 @@ from etl import schemas, storage
 def table_names(lake: str) -> list[str]:
     """Return the names of the tables that a lake may have, each after those that it is made from.
 
-    A folder ``tokens_NAME`` is the table of a tokenizer; the other names are the same in all lakes. Cost: one
-    listing of the lake's folder. Raises StorageError if it cannot be listed.
+    A folder ``tokens_NAME`` or ``tokens_NAME_shuffled`` is a table of a tokenizer; the other names are the
+    same in all lakes. Cost: one listing of the lake's folder. Raises StorageError if it cannot be listed.
     """
-    named = (name for name in storage.folder_names(lake) if schemas.is_tokens(name))
+    named = (name for name in storage.folder_names(lake) if schemas.kind_of(name) != name)
     return in_order({*schemas.TABLES, *named})
 
 
 def in_order(names: Iterable[str]) -> list[str]:
     """Return names of tables, each after those that it is made from.
 
-    >>> in_order(["tokens_shuffled", "tokens_qwen", "documents", "tokens"])
-    ['documents', 'tokens', 'tokens_qwen', 'tokens_shuffled']
+    >>> in_order(["tokens_qwen_shuffled", "tokens_qwen", "documents", "tokens"])
+    ['documents', 'tokens', 'tokens_qwen', 'tokens_qwen_shuffled']
     """
     kinds = schemas.TABLES
     return sorted(names, key=lambda name: (kinds.index(schemas.kind_of(name)), name))

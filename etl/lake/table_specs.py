@@ -183,12 +183,17 @@ def token_layout(stage: "Tokenize") -> Layout:
 
 
 def spec_of(name: TableName) -> TableSpec:
-    """Return what a table of a lake is; that of a named tokenizer is like ``tokens``.
+    """Return what a table of a lake is; the tables of a named tokenizer are like the others.
 
     >>> spec_of("tokens_qwen").name, spec_of("tokens_qwen").layout is TOKENS.layout
     ('tokens_qwen', True)
+    >>> spec_of("tokens_qwen_shuffled").made_from
+    ('tokens_qwen',)
     """
-    return SPECS[name] if name in SPECS else replace(SPECS[schemas.kind_of(name)], name=name)
+    if name in SPECS:
+        return SPECS[name]
+    spec, tokens = SPECS[schemas.kind_of(name)], schemas.shuffled_from(name)
+    return replace(spec, name=name, made_from=spec.made_from if tokens is None else (tokens,))
 
 
 def open_tables(lake: str) -> dict[str, Table]:

@@ -41,7 +41,7 @@ class DroppedTable(Shown):
 def drop_tokens(lake: str, table: str, *, delete: bool = False) -> list[DroppedTable]:
     """Find what removing the tokens of a tokenizer deletes, and delete it if ``delete`` is set.
 
-    ``table`` is ``tokens``, whose shuffled rows go with it, or ``tokens_NAME``. The next run of a recipe with
+    ``table`` is ``tokens`` or ``tokens_NAME``, whose shuffled rows go with it. The next run of a recipe with
     the tokenizer makes the table again, from the stored texts. Raises TableError if the lake has no such
     table, or if a release names it; ConflictError if another job writes to the lake, or reads the table.
     """

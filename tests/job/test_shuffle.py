@@ -386,10 +386,10 @@ def test_commands_know_the_table(copied: Recipe, client: Client) -> None:
     assert not shuffled(lake, client).added_rows
     source, row = shuffled_rows(lake)[-1]
     (document,) = trace(lake, source=source, row=row)
-    assert document.shuffled is not None
-    assert document.shuffled.file == _files(at(lake))[-1]
-    assert document.shuffled.commit is not None
-    assert document.shuffled.commit.version == newest.version
+    location = document.shuffled["tokens_shuffled"]
+    assert location.file == _files(at(lake))[-1]
+    assert location.commit is not None
+    assert location.commit.version == newest.version
 
 
 @pytest.mark.slow

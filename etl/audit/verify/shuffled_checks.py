@@ -33,11 +33,11 @@ def check_shuffled(tokens: Ledger, table: Table) -> Iterator[Problem]:
     first = None
     for path, rows in _files(table):
         first = first or path
-        yield from (Problem("tokens_shuffled", path, what) for what in _in_file(path, rows, seed))
+        yield from (Problem(shuffled.name, path, what) for what in _in_file(path, rows, seed))
     before = Table.open(tokens.url, shuffled.tokens_version)
     if table_digest(table) != table_digest(before):
-        what = f"its rows are not those of version {before.version} of tokens"
-        yield Problem("tokens_shuffled", first, what)
+        of_tokens = f"version {before.version} of {tokens.url.rpartition('/')[2]}"
+        yield Problem(shuffled.name, first, f"its rows are not those of {of_tokens}")
 
 
 def _files(table: Table) -> Iterator[tuple[str, pa.Table]]:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import polars as pl
 
-from etl import storage
+from etl import schemas, storage
 from etl.audit.verify.decision_checks import check_decisions
 from etl.audit.verify.file_checks import Problem, Problems, check_files, logical_name
 from etl.audit.verify.key_checks import check_keys
@@ -116,7 +116,7 @@ def _compare_tables(tables: Mapping[str, Table], inputs: LiveInputs) -> Iterator
     for name, table in tokens.items():
         if (ledger := find_ledger(table)) is not None:
             yield from _check_units(texts, table, left_out, ledger)
-            if name == "tokens" and (shuffled := tables.get("tokens_shuffled")) is not None:
+            if (shuffled := tables.get(schemas.shuffled_of(name))) is not None:
                 yield from check_shuffled(ledger, shuffled)
     if (losses := tables.get("losses")) is not None:
         yield from check_losses(losses)

@@ -20,7 +20,7 @@ from etl.loader.fetch.range_requests import Remote
 from etl.loader.fetch.selected_rows import StruckRows
 from etl.loader.fetch.struck_rows import leave_out_struck
 from etl.loader.fetch.table_index import TableIndex
-from etl.schemas import TOKENS, TokenizerRecord
+from etl.schemas import TOKENS, TokenizerRecord, shuffled_from
 from etl.schemas.shuffled_files import Bucket
 
 
@@ -71,7 +71,7 @@ def read_index(
     )
     vectors = [vector for *_, vector in files]
     index = leave_out_struck(index, groups.rows, vectors, addresses=leave_out)
-    index = order_by_keys(index) if table.name == "tokens_shuffled" else index
+    index = index if shuffled_from(table.name or "") is None else order_by_keys(index)
     if isinstance(index.rows, StruckRows):
         counts = index.rows.struck_counts()
         return index.take(np.flatnonzero((counts == 0) | (counts < index.rows.count)))

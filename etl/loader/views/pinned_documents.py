@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from etl import storage
+from etl import schemas, storage
 from etl.delta.table import Table
 from etl.errors import LoaderError, TableError, nearest_names
 from etl.lake import releases
@@ -134,8 +134,8 @@ def find_pinned(index: TableIndex) -> Pinned:
     lake, _, name = index.url.rpartition("/")
     table = Table.open(index.url, index.version)
     versions = _versions_read_by(table)
-    if name == "tokens_shuffled" and "tokens" in versions:
-        versions = _versions_read_by(Table.open(storage.join(lake, "tokens"), versions["tokens"]))
+    if (tokens := schemas.shuffled_from(name)) is not None and tokens in versions:
+        versions = _versions_read_by(Table.open(storage.join(lake, tokens), versions[tokens]))
     if "documents" not in versions:
         raise LoaderError(
             "a view needs the table documents, but the lineage of the tokens names no version of it",
