@@ -3,27 +3,35 @@
 Core-seconds of a change = seconds per document x documents + seconds of reading input again + the share of
 documents that are judged from their text x the core-seconds of making the tables again. The last figure
 comes from the formula of ``etl.job.cost_estimate``, and so does the uncertainty: a factor of 2. With
-deduplication, the cost of comparing all kept documents again is added, and of starting workers for it.
+deduplication, the cost of comparing all kept documents again is added, and the start of the workers, or of
+the thread of the command that compares a few documents (``etl.job.small_work``). New input, which the same
+run reads, is not part of the cost, nor are other workers than those that a run starts by default.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from etl.change.lake_change import LakeChange, find_lake_change
+from etl.compute.worker_count import local_workers
 from etl.html.card import Card, Shown
 from etl.job.cost_estimate import MEGABYTES_PER_SECOND, STARTUP_SECONDS, estimate_cost
 from etl.job.plan import Drops, check_stages, plan_work
+from etl.job.small_work import compares_in_driver
 from etl.lake.recipe_ledgers import open_ledgers
 from etl.lake.stage_costs import READ, TOKENIZE
 from etl.lake.table_names import token_tables
+from etl.lake.work_units import kept_units
 from etl.plural import many
 from etl.recipe.overrides import SettingsLike
 from etl.recipe.recipe import Recipe, RecipeLike
-from etl.stages.dedup_base import find_cutting_stage
+from etl.stages.dedup_base import DedupStage, find_cutting_stage
 
 _SECONDS_PER_ROW: Final = 1.6e-5
 """Of a document in all tables, whether it changes or not: ``benchmarks/RESULTS.md``, Changes of a recipe."""
+
+_SECONDS_PER_COMPARED: Final = 3.0e-5
+"""Of a document that is compared by its stored hash and signature: as above."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -133,9 +141,10 @@ def price_change(change: LakeChange) -> ChangePlan:
     arrivals, stages = change.num_arrivals, change.recipe.dedup_stages
     retokenizes = arrivals > 0 and find_cutting_stage(stages) is not None
     compared = change.num_kept + change.come - change.leave
-    kept_bytes = rebuild.text_bytes * compared / max(change.num_rows, 1)
-    parts = [stage.kind for stage in stages] + ([TOKENIZE] if retokenizes else [])
-    deciding = STARTUP_SECONDS + sum(kept_bytes / MEGABYTES_PER_SECOND[p] / 1e6 for p in parts)
+    kept_bytes = round(rebuild.text_bytes * compared / max(change.num_rows, 1))
+    texts = change.ledgers["texts"].table
+    stored_bytes = sum(unit.size for unit in kept_units(texts)) if texts and arrivals else 0
+    deciding = deciding_seconds(stages, compared, text_bytes=kept_bytes, stored_bytes=stored_bytes)
     return ChangePlan(
         lake=str(change.recipe.lake),
         refusals=tuple(change.refusals),
@@ -159,3 +168,15 @@ def price_change(change: LakeChange) -> ChangePlan:
         unfilled=plan.unfilled,
         tokens=tuple(token_tables(change.ledgers)),
     )
+
+
+def deciding_seconds(
+    stages: Sequence[DedupStage], documents: int, *, text_bytes: int, stored_bytes: int
+) -> float:
+    """Return the core-seconds of comparing documents again; ``stored_bytes`` are of their stored texts."""
+    workers = 1 if compares_in_driver(stages, stored_bytes) else local_workers(stored_bytes)
+    cutting = find_cutting_stage(stages)
+    # A stage that cuts reads all texts, and what is cut is tokenized again.
+    parts = [] if cutting is None else [cutting.kind, TOKENIZE]
+    reading = sum(text_bytes / MEGABYTES_PER_SECOND[part] / 1e6 for part in parts)
+    return STARTUP_SECONDS * workers + documents * _SECONDS_PER_COMPARED + reading

@@ -6,7 +6,7 @@ Workers write files; only the driver commits. After a kill at any moment, ``run`
 import time
 from collections.abc import Collection
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from etl.compute.cluster import Cluster
 from etl.compute.listener import Listener
@@ -15,25 +15,21 @@ from etl.compute.unit_time_limit import TIME_LIMIT, check_time_limit
 from etl.job.change_step import follow_change
 from etl.job.check_columns import check_columns
 from etl.job.listing_notes import are_kept, keep_findings, keep_last_findings
-from etl.job.plan import Drops, Plan, check_stages
+from etl.job.plan import Drops, check_stages
 from etl.job.planner import OpenPlan, Planner
 from etl.job.run_identity import RunIdentity, load_reference_tokenizer
 from etl.job.run_report import RunReport
+from etl.job.small_work import fits_driver
 from etl.job.tally import Tally
 from etl.job.trial import make_trial
 from etl.lake.leases import hold_lease
 from etl.lake.quarantine import Quarantine
 from etl.recipe.overrides import SettingsLike
 from etl.recipe.recipe import Recipe, RecipeLike
-from etl.stages.dedup_base import find_cutting_stage
 from etl.storage.store_time_limit import reporting_waits
 
 if TYPE_CHECKING:
     from distributed import Client
-
-_DRIVER_BYTES: Final = 512 << 20
-"""Of stored texts, chosen here: one thread compares their documents, at 30 us each, about as soon as workers
-that must start first, and for less CPU time (``benchmarks/RESULTS.md``, Changes of a recipe)."""
 
 
 def run(  # noqa: PLR0913 - one parameter for each option and event
@@ -92,7 +88,7 @@ def run(  # noqa: PLR0913 - one parameter for each option and event
             listener.status("workers    starting")
             if cluster is None or isinstance(cluster, str):
                 cluster = Cluster(cluster)
-            if cluster == Cluster() and _fits_driver(planned.plan):
+            if cluster == Cluster() and fits_driver(planned.plan):
                 cluster = Cluster(workers=0)
             if isinstance(cluster, Cluster):
                 cluster.prepare()
@@ -105,18 +101,6 @@ def run(  # noqa: PLR0913 - one parameter for each option and event
         else:
             report = _report_no_work(planner.run, planned)
     return replace(report, seconds=time.monotonic() - started)
-
-
-def _fits_driver(plan: Plan) -> bool:
-    """Return whether the work is only to compare a few documents by stored hashes.
-
-    Nothing is read that could crash a process, and no text is cut or tokenized.
-    """
-    units = plan.units
-    is_more = len(plan.splits) or plan.doubts or plan.postponed or plan.others or units.untokenized
-    has_cuts = find_cutting_stage(plan.recipe.dedup_stages) is not None
-    stored_bytes = max(units.undecided_bytes, units.unkeyed_bytes)
-    return not is_more and not has_cuts and stored_bytes <= _DRIVER_BYTES
 
 
 def _report_no_work(run: RunIdentity, planned: OpenPlan) -> RunReport:
