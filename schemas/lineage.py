@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 from etl.schemas.names import TableName, is_tokens
 
-FORMAT_VERSION: Literal[11] = 11
+FORMAT_VERSION: Literal[12] = 12
 """The version of the tables and records of a lake. A release reads and writes one version."""
 
 
@@ -89,7 +89,7 @@ class RunRecord(_Record):
     input_bytes: int = 0  # of the splits that it has read
     documents: Counts = Counts()
     duplicates: Counts = Counts()
-    tokens: Counts = Counts()  # of all tokenizers
+    tokens: dict[TableName, Counts] = {}  # by table of a tokenizer
     stored: dict[TableName, int] = {}  # bytes of the data files that it added
     quarantined: int = 0
     skipped_items: dict[str, int] = {}  # of files that stages read, without a usable text
@@ -149,7 +149,7 @@ def fingerprint_of(fingerprints: Mapping[TableName, str]) -> str | None:
 class Lineage(_Record):
     """The record of one commit, which ``Table.history`` yields as JSON under ``tokenlake``."""
 
-    format: Literal[11] = FORMAT_VERSION
+    format: Literal[12] = FORMAT_VERSION
     run_id: str
     recipe: str  # its name
     fingerprint: str  # sha256 of everything that determines the rows of the table

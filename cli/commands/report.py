@@ -101,10 +101,11 @@ def lines(report: "LakeReport", prices: "Prices | None" = None) -> Iterator[str]
     mean = report.tokens_per_document
     per_document = f" ({mean:,.0f} per document)" if mean is not None else ""
     documents = many(report.tokenized, "document")
-    tables = [table for table in report.tables if table.tokens is not None]
-    where = f" in {tables[0].name}" if len(tables) > 1 else ""
+    by_table = report.tokens_by_table or {"tokens": 0}
+    name, *others = by_table
+    where = f" in {name}" if others or name != "tokens" else ""
     yield f"tokens      {report.tokens:,}{where} of {documents}{per_document}"
-    yield from (f"            {table.tokens:,} in {table.name}" for table in tables[1:])
+    yield from (f"            {by_table[other]:,} in {other}" for other in others)
     yield from output.special_texts(report.special_texts)
     if report.languages:
         yield "languages   (kept documents)"

@@ -89,9 +89,9 @@ def _last_run(last: "RunSummary") -> Iterator[str]:
     yield f"last run    {last.run_id} of {last.recipe}, {ended}"
     rows, kept, duplicates = run.documents.rows, run.documents.kept, run.duplicates.duplicates
     counts = [many(rows, "row"), f"{kept:,} kept{output.percent(kept, rows)}"]
-    counts += [many(duplicates, "duplicate")]
-    counts += [many(run.tokens.tokens, "token"), f"{run.quarantined:,} quarantined"]
+    counts += [many(duplicates, "duplicate"), f"{run.quarantined:,} quarantined"]
     yield f"  counts    {', '.join(counts)}"
+    yield f"  tokens    {last.tokens_line()}"
     yield from (f"  {line}" for line in output.skipped_items(run.skipped_items))
     yield f"  versions  {', '.join(f'{name} {version}' for name, version in last.versions.items())}"
 

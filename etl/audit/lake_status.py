@@ -22,7 +22,7 @@ from etl.lake.missing_tables import no_lake_error
 from etl.lake.open_table import find_table
 from etl.lake.quarantine import Quarantine, Quarantined
 from etl.lake.run_state import RunState
-from etl.lake.table_names import table_names
+from etl.lake.table_names import table_names, tokens_line
 from etl.lake.table_versions import stream_versions
 
 _MAX_ENTRIES: Final = 200  # of a log that are read to find the last run
@@ -65,6 +65,10 @@ class RunSummary:
     versions: dict[str, int]  # of the tables that it wrote, by name
     run: schemas.RunRecord
 
+    def tokens_line(self) -> str:
+        """Return the number of tokens, by table if a named tokenizer has made some."""
+        return tokens_line({name: counts.tokens for name, counts in self.run.tokens.items()})
+
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class LakeStatus(Shown):
@@ -89,6 +93,7 @@ class LakeStatus(Shown):
         if self.last_run is not None:
             facts["last run"] = f"{self.last_run.run_id} of {self.last_run.recipe}"
             facts["ended"] = self.last_run.committed
+            facts["tokens"] = self.last_run.tokens_line()
         header = ("table", "version", "rows", "last commit (UTC)")
         tables = make_grid("Tables", header, self.tables, _table_cells)
         return [Card(title=f"Status of {self.lake}", facts=facts, grids=[tables])]

@@ -8,6 +8,7 @@ from etl.html.card import Card, Shown
 from etl.html.grid import Grid, make_grid, percent, share_grid
 from etl.lake.quarantine import Quarantined
 from etl.lake.stage_costs import StageCost
+from etl.lake.table_names import tokens_line
 from etl.plural import many
 
 
@@ -95,6 +96,11 @@ class LakeReport(Shown):
         """The mean over the documents with tokens; None if there are none."""
         return self.tokens / self.tokenized if self.tokenized else None
 
+    @property
+    def tokens_by_table(self) -> dict[str, int]:
+        """The number of tokens in the table of each tokenizer."""
+        return {table.name: table.tokens for table in self.tables if table.tokens is not None}
+
     def _cards(self) -> list[Card]:
         """Return the counts as cards."""
         duplicates = sum(self.duplicates.values())
@@ -102,7 +108,7 @@ class LakeReport(Shown):
             "rows": f"{self.rows:,}",
             "kept": f"{self.kept:,} ({percent(self.kept, self.rows)})",
             "duplicates": f"{duplicates:,} ({percent(duplicates, self.kept)} of the kept)",
-            "tokens": f"{self.tokens:,} of {many(self.tokenized, 'document')}",
+            "tokens": f"{tokens_line(self.tokens_by_table)} of {many(self.tokenized, 'document')}",
             "quarantined inputs": f"{len(self.quarantined):,}",
         }
         return [Card(title=f"Lake {self.lake}", facts=facts, grids=self._grids())]

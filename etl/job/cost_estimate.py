@@ -262,7 +262,7 @@ def _learn(record: schemas.Lineage) -> Basis:
     stages = record.canonical["stages"]
     measured = 0.0
     tokenizers = max(sum(stage["kind"] == TOKENIZE for stage in stages), 1)
-    for cost in stage_costs(stages, [run.documents], [run.tokens]):
+    for cost in stage_costs(stages, [run.documents], run.tokens.values()):
         # A stage is named with its number: "3 python"; signals are named after what they share.
         kind = cost.name.split()[-1]
         size = text * (tokenizers if kind.partition(".")[0] == TOKENIZE else 1)

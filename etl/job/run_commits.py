@@ -180,7 +180,7 @@ class RunCommits:
             input_bytes=tally.read["documents"],
             documents=totals["documents"],
             duplicates=totals["duplicates"],
-            tokens=total_counts(totals[name] for name in token_tables(totals)),
+            tokens={name: totals[name] for name in token_tables(totals)},
             stored=dict(tally.stored + Counter({step: committing})),
             quarantined=tally.num_quarantined,
             skipped_items=tally.skipped_items,

@@ -8,6 +8,7 @@ from etl.html.grid import percent, share_grid
 from etl.lake.missing_inputs import MissingInputs
 from etl.lake.quarantine import Quarantined
 from etl.lake.stage_costs import StageCost
+from etl.lake.table_names import tokens_line
 from etl.recipe.little_kept import LittleKept
 from etl.schemas import Usage
 
@@ -51,15 +52,8 @@ class RunReport(Shown):
         return not self.num_quarantined
 
     def tokens_line(self) -> str:
-        """Return the number of tokens, by table if a named tokenizer has made some.
-
-        >>> by_table = {"tokens": 2, "tokens_qwen": 3}
-        >>> RunReport("web", "lake", "id", tokens=5, tokens_by_table=by_table).tokens_line()
-        '2 in tokens, 3 in tokens_qwen'
-        """
-        if {*self.tokens_by_table} <= {"tokens"}:
-            return f"{self.tokens:,}"
-        return ", ".join(f"{count:,} in {name}" for name, count in self.tokens_by_table.items())
+        """Return the number of tokens, by table if a named tokenizer has made some."""
+        return tokens_line(self.tokens_by_table)
 
     def _cards(self) -> list[Card]:
         """Return the counts as cards."""

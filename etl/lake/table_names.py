@@ -1,6 +1,6 @@
 """The names of the tables of a lake, which may have any number of named tokenizers."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from etl import schemas, storage
 
@@ -42,3 +42,14 @@ def token_tables(names: Iterable[str]) -> list[str]:
     ['tokens', 'tokens_qwen']
     """
     return in_order(name for name in names if schemas.is_tokens(name))
+
+
+def tokens_line(by_table: Mapping[str, int]) -> str:
+    """Return numbers of tokens by table as a line, without the name if only ``tokens`` has any.
+
+    >>> tokens_line({"tokens": 2000}), tokens_line({"tokens": 2, "tokens_qwen": 3}), tokens_line({})
+    ('2,000', '2 in tokens, 3 in tokens_qwen', '0')
+    """
+    if {*by_table} <= {"tokens"}:
+        return f"{sum(by_table.values()):,}"
+    return ", ".join(f"{count:,} in {name}" for name, count in by_table.items())

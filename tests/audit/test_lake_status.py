@@ -38,7 +38,7 @@ def test_a_lake_without_jobs_says_so_and_shows_its_last_run(made: Recipe) -> Non
     assert last.run.documents.rows == last.run.documents.kept + sum(
         last.run.documents.rejected.values()
     )
-    assert last.run.tokens.tokens > 0
+    assert last.run.tokens["tokens"].tokens > 0
     text = etl("status", made.lake).stdout
     assert "no job is running" in text
     assert f"last run    {last.run_id} of {made.name}, ended " in text

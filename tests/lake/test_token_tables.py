@@ -11,9 +11,12 @@ from distributed import Client
 from upath import UPath
 
 from etl.audit.lake_report import report
+from etl.audit.lake_status import lake_status
+from etl.audit.page.render import lake_page
 from etl.audit.trace import trace
 from etl.audit.verify.verify import verify
 from etl.cli.commands.plan import lines as plan_lines
+from etl.cli.commands.status import lines as status_lines
 from etl.delta.table import Table
 from etl.errors import ConflictError, LoaderError, MismatchError, RecipeError, TableError
 from etl.job.change_plan import plan_change
@@ -385,6 +388,30 @@ def test_a_document_is_traced_in_each_table(client: Client, site: Site) -> None:
     counts = {table.name: table.tokens for table in report(str(both.lake)).tables}
     for name in ("tokens", "tokens_sample"):
         assert counts[name] == sum(int(str(r["num_tokens"])) for r in rows(str(both.lake), name))
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_tokens_are_reported_by_table(client: Client, site: Site, *, is_named: bool) -> None:
+    """By a run, by the status that it leaves, and by the report of the lake, as text and as cards."""
+    recipe = site.recipe(["gopher_quality"], site.unnamed, *([NAMED] if is_named else []))
+    done = run(recipe, cluster=client)
+    assert done.tokens_line().count(" in ") == (2 if is_named else 0)
+    status = lake_status(str(recipe.lake))
+    assert status.last_run is not None
+    counted = {name: counts.tokens for name, counts in status.last_run.run.tokens.items()}
+    assert counted == done.tokens_by_table
+    assert f"  tokens    {done.tokens_line()}" in [*status_lines(status)]
+    lake = report(str(recipe.lake))
+    for shown, line in (
+        (lake, f"{done.tokens_line()} of {lake.tokenized} documents"),
+        (done, done.tokens_line()),
+        (status, done.tokens_line()),
+    ):
+        assert line in shown._repr_html_()
+    page = lake_page(str(recipe.lake))
+    for name, count in done.tokens_by_table.items():
+        label = f"Tokens in {name}" if is_named else "Tokens"
+        assert f"<dt>{label}</dt><dd>{count:,} " in page
 
 
 def test_damage_to_one_table_is_repaired_alone(client: Client, site: Site) -> None:
