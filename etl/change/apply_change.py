@@ -14,18 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
-import pyarrow as pa
-
 from etl import schemas
-from etl.change.changed_units import (
-    JudgedUnit,
-    RowReader,
-    UnitChange,
-    judge_unit,
-    new_rows,
-    write_rows,
-)
+from etl.change.changed_units import RowReader
 from etl.change.follow import Follower
+from etl.change.judged_units import JudgedUnits, UnitChange, judge_units, write_units
 from etl.change.lake_change import LakeChange, find_lake_change
 from etl.errors import MismatchError
 from etl.lake.commit_attempts import repeat_commit
@@ -72,12 +64,9 @@ class Changer:
         schema, url = DOCUMENTS.schema(self.recipe), self.recipe.table_url("documents")
         written: dict[str, list[DataFile]] = {}
 
-        def write(unit: str, judged: JudgedUnit, read: pa.Table) -> None:
-            written[unit] = write_rows(url, schema, unit, new_rows(judged, schema, read))
-
-        def write_known(unit: str, judged: JudgedUnit) -> None:
-            if not judged.change.is_open:
-                write(unit, judged, schema.empty_table())
+        def write_known(judged: JudgedUnits, units: Sequence[str]) -> None:
+            known = [unit for unit in units if not judged.changes[unit].is_open]
+            written.update(write_units(url, schema, judged, known))
 
         change = find_lake_change(self.recipe, write_known)
         if change is None:
@@ -104,9 +93,9 @@ class Changer:
             files, which = change.files[unit], change.units.get(unit, _NOTHING)
             assert change.judge is not None
             assert documents.table is not None
-            judged = judge_unit(change.judge, documents.table, files, has_texts=True)
+            judged = judge_units(change.judge, documents.table, {unit: files}, with_texts=())
             read = reader.judged(unit, files, by_text=which.by_text, by_input=which.by_input)
-            write(unit, judged, read)
+            written.update(write_units(url, schema, judged, [unit], {unit: read}))
 
         with ThreadPoolExecutor(_THREADS) as pool:
             for _ in pool.map(write_rest, sorted(units - written.keys())):

@@ -23,7 +23,7 @@ from etl import schemas
 from etl.change.changed_units import RowReader, files_by_unit, read_rows
 from etl.change.input_rows import find_inputs
 from etl.change.refusals import changes_tokens
-from etl.delta.live_rows import read_live_rows
+from etl.delta.live_rows import read_live_rows, read_live_rows_with
 from etl.delta.table import Table
 from etl.errors import MismatchError
 from etl.lake.commit_info import find_record
@@ -246,10 +246,10 @@ class Follower:
             tokens = TokenWriter(stage, writer.append, StageClock())
             wanted, found = pa.array(sorted(rows), pa.int64()), 0
             for file in text_files[unit]:
-                stored = read_live_rows(texts.url, file, ["id", "source", "row", "text"])
-                chosen = stored.filter(pc.is_in(stored["row"], wanted))
-                found += chosen.num_rows
-                tokens.append(chosen)
+                columns = ["id", "source", "row", "text"]
+                for chosen in read_live_rows_with(texts.url, file, "row", wanted, columns):
+                    found += chosen.num_rows
+                    tokens.append(chosen)
             assert found == len(rows), "a kept document has no text"
             entries.append(_entry(ledger, unit, writer.close()))
         return entries
@@ -306,6 +306,8 @@ def _entry(ledger: Ledger, unit: str, files: Sequence[DataFile]) -> LedgerEntry:
 def _by_unit(kept: pl.DataFrame, difference: RowDifference) -> _Addresses:
     """Return the documents that a table lacks by unit."""
     missing: _Addresses = defaultdict(set)
+    if not difference.missing.num_rows:
+        return missing
     lacking = pl.DataFrame(difference.missing.select(["source", "row"]))
     for unit, row in kept.join(lacking, on=["source", "row"]).select("unit", "row").iter_rows():
         missing[unit].add(row)

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from etl.change.changed_units import JudgedUnit, UnitChange, files_by_unit, judge_unit
+from etl.change.changed_units import UnitFiles, files_by_unit
 from etl.change.input_rows import InputUnit, find_inputs
 from etl.change.judge import Judge
+from etl.change.judged_units import JudgedUnits, UnitChange, batch_units, judge_units
 from etl.change.recipe_columns import RecipeColumns
 from etl.change.refusals import changes_dedup, find_refusals, recorded_recipe, unnamed_tables
 from etl.lake.annotated_documents import check_annotations
@@ -19,7 +20,7 @@ from etl.lake.table_specs import DOCUMENTS
 from etl.plural import many
 from etl.recipe.recipe import Recipe
 
-_THREADS: Final = 2  # chosen here: a unit's rows are in memory for each
+_THREADS: Final = 2  # chosen here: a batch of rows is in memory for each
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,14 +97,14 @@ class LakeChange:
 
 
 def find_lake_change(
-    recipe: Recipe, on_unit: Callable[[str, JudgedUnit], None] | None = None
+    recipe: Recipe, on_units: Callable[[JudgedUnits, Sequence[str]], None] | None = None
 ) -> LakeChange | None:
     """Return what a recipe changes in its lake; None if the lake has no documents, or this recipe made them.
 
-    Calls ``on_unit`` with the key and the documents of each unit that changes, in threads. Reads the columns
-    of ``documents`` that verdicts depend on, or all for ``on_unit``, and lists the source. Raises TableError
-    if a file is damaged, SourceError if the source cannot be listed, RecipeError for annotations that cannot
-    be read or that no document has.
+    Calls ``on_units`` with the documents of some units, and the keys of those that change, in threads. Reads
+    the columns of ``documents`` that verdicts depend on, or all for ``on_units``, and lists the source.
+    Raises TableError if a file is damaged, SourceError if the source cannot be listed, RecipeError for
+    annotations that cannot be read or that no document has.
     """
     ledgers = open_all_ledgers(recipe)
     documents = ledgers.get("documents")
@@ -130,20 +131,28 @@ def find_lake_change(
     for stage in judge.measuring:
         stage.check()
 
-    def change_of(unit: str) -> UnitChange:
+    def has_texts(unit: str) -> bool:
         # With a transform, stored texts are not those that the stages begin with. Without the last
         # change, some kept documents have none.
-        has_texts = is_followed([documents, texts]) and texts.is_done(texts.key(unit))
-        has_texts &= not judge.old.transforms
-        columns = judge.reads if on_unit is None else None
-        judged = judge_unit(judge, table, files[unit], columns, has_texts=has_texts)
-        if on_unit is not None and (is_wide or not judged.change.is_empty):
-            on_unit(unit, judged)
-        return judged.change
+        is_stored = is_followed([documents, texts]) and texts.is_done(texts.key(unit))
+        return is_stored and not judge.old.transforms
 
+    def judge_batch(batch: Mapping[str, UnitFiles]) -> tuple[Mapping[str, UnitChange], set[str]]:
+        columns = judge.reads if on_units is None else None
+        judged = judge_units(
+            judge, table, batch, columns, with_texts={unit for unit in batch if has_texts(unit)}
+        )
+        changing = [u for u, change in judged.changes.items() if is_wide or not change.is_empty]
+        if on_units is not None and changing:
+            on_units(judged, changing)
+        return judged.changes, judged.filled
+
+    changes: dict[str, UnitChange] = {}
+    filled: set[str] = set()
     with ThreadPoolExecutor(_THREADS) as pool:
-        changes = dict(zip(files, pool.map(change_of, files), strict=True))
-    filled = {name for change in changes.values() for name in change.filled}
+        for of_batch, filled_there in pool.map(judge_batch, batch_units(files)):
+            changes |= of_batch
+            filled |= filled_there
     check_annotations(recipe, table, filled)
     changes = {unit: change for unit, change in changes.items() if not change.is_empty}
     firsts = {

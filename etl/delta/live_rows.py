@@ -5,11 +5,12 @@ the table's list of data files (``Table.files``) with at least ``path`` and ``ve
 depend on the version. Keep or send such files, not paths. Of a part of a file, only its rows are read.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from etl.delta.deletion_vectors import read_struck
 from etl.delta.logical_file import LogicalFile
@@ -45,3 +46,17 @@ def read_live_row_groups(
     with live_rows(table, file, columns) as rows:
         for group in rows.groups:
             yield rows.row_group(group)
+
+
+def read_live_rows_with(
+    table: str, file: TableFile, column: str, values: pa.Array, columns: Sequence[str]
+) -> Iterator[pa.Table]:
+    """Yield the live rows with some values in a column, by row group.
+
+    The other columns of row groups without such rows are not read. The errors are as in ``live_rows``.
+    """
+    with live_rows(table, file, columns) as rows:
+        for group in rows.groups:
+            is_wanted = pc.is_in(rows.row_group(group, [column])[column], values)
+            if pc.any(is_wanted).as_py():
+                yield rows.row_group(group).filter(is_wanted)

@@ -8,7 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from upath import UPath
 
-from etl.delta.live_rows import live_rows, read_live_row_groups, read_live_rows
+from etl.delta.live_rows import (
+    live_rows,
+    read_live_row_groups,
+    read_live_rows,
+    read_live_rows_with,
+)
 from etl.delta.table import Table
 from etl.errors import TableError
 from etl.parquet.data_file import DataFileWriter
@@ -54,6 +59,20 @@ def test_live_rows_are_the_same_in_any_parts(
         batches = list(opened.batches(batch_rows))
     assert all(0 < batch.num_rows <= batch_rows for batch in batches)
     assert [row for batch in batches for row in batch["row"].to_pylist()] == expected
+
+
+@given(st.data(), st.integers(1, 40), st.integers(1, 12))
+def test_rows_are_found_by_a_value(
+    new_place: NewPlace, data: st.DataObject, rows: int, group_rows: int
+) -> None:
+    positions = data.draw(st.sets(st.integers(0, rows - 1)))
+    wanted = data.draw(st.sets(st.integers(0, rows)))
+    table, entry = strike(make(new_place("t"), rows, group_rows), positions)
+    values = pa.array(sorted(wanted), pa.int64())
+    parts = [*read_live_rows_with(table.url, entry, "row", values, ["text", "row"])]
+    assert all(part.num_rows and part.column_names == ["text", "row"] for part in parts)
+    found = [row for part in parts for row in part["row"].to_pylist()]
+    assert found == sorted(wanted & {*range(rows)} - positions)
 
 
 def test_rows_without_columns_are_counted(place: UPath) -> None:
