@@ -6,22 +6,21 @@ removal or a repair, in any order, and after a kill between the commits of two t
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from etl.delta.deletion_vectors import read_struck
 from etl.delta.table import Table
+from etl.lake.row_numbers import number_rows
 from etl.lake.table_digest import list_files, partition_values
 from etl.parquet.data_file_reader import Positions, read_columns
-
-_PLACE: Final = {"#file": pl.Int64, "#position": pl.Int64, "#is_live": pl.Boolean}
-"""Further columns: which row of which data file a row is, and whether it lives."""
 
 
 @dataclass(frozen=True)
@@ -55,33 +54,79 @@ def find_difference(
 
     Raises TableError if a data file or its deletion vector is damaged, StorageError if it cannot be read.
     """
-    columns = wanted.column_names
-    target = pl.DataFrame(wanted).unique()
     files = sorted(_files_with(table, scope, by), key=itemgetter("path"))
     struck = [read_struck(table.url, file) for file in files]
-    empty = target.clear().with_columns(pl.lit(None, kind).alias(c) for c, kind in _PLACE.items())
-    parts = [empty]
-    for number, file in enumerate(files):
-        rows = _with_places(table, file, number, struck[number], [*dict.fromkeys([by, *columns])])
-        parts.append(rows.filter(pl.col(by).is_in([*scope])).select(empty.columns))
-    found = pl.concat(parts)
-    # A row that lives goes on living. Of equal rows that are all struck, the first comes back.
-    living = (
-        found.join(target, on=columns, how="semi", nulls_equal=True)
-        .sort("#is_live", "#file", "#position", descending=[True, False, False])
-        .unique(columns, keep="first", maintain_order=True)
-    )
-    others = found.join(living, on=["#file", "#position"], how="anti")
-    missing = target.join(living, on=columns, how="anti", nulls_equal=True)
+    values = pa.array([*scope], table.schema.field(by).type)
+    found = _read_all(table.url, [*zip(files, struck, strict=True)], wanted.schema, values, by)
+    numbers = number_rows(pa.concat_tables([wanted, found.rows]))
+    target, first = np.unique(numbers[: len(wanted)], return_index=True)
+    living, has_row = _living(target, numbers[len(wanted) :], found.is_live)
+    changes = living != found.is_live
     return RowDifference(
         struck={
-            file["path"]: positions
-            for number, file in enumerate(files)
-            if (positions := _changed(number, struck[number], living, others)) is not None
+            files[number]["path"]: _changed(struck[number], found, living, number)
+            for number in np.unique(found.files[changes]).tolist()
         },
-        missing=missing.to_arrow().cast(wanted.schema),
-        num_struck=int(others["#is_live"].sum()),
-        num_unstruck=living.height - int(living["#is_live"].sum()),
+        missing=wanted.take(np.sort(first[~has_row])),
+        num_struck=int((changes & found.is_live).sum()),
+        num_unstruck=int((changes & living).sum()),
+    )
+
+
+def _living(
+    target: NDArray[np.int64], numbers: NDArray[np.int64], is_live: NDArray[np.bool_]
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return which rows shall live, given their numbers, and which numbers of the target have such a row.
+
+    A row that lives goes on living. Of equal rows that are all struck, the first comes back.
+    """
+    living, has_row = np.zeros(len(numbers), np.bool_), np.zeros(len(target), np.bool_)
+    places = np.searchsorted(target, numbers)
+    places[places == len(target)] = 0
+    wanted = np.flatnonzero(target[places] == numbers) if len(target) else places[:0]
+    order = wanted[np.lexsort((~is_live[wanted], numbers[wanted]))]
+    is_first = np.diff(numbers[order], prepend=-1) != 0
+    living[order[is_first]] = True
+    has_row[places[living]] = True
+    return living, has_row
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Rows of data files, struck or not, in the order of their places."""
+
+    rows: pa.Table
+    files: NDArray[np.int64]  # the number of the data file
+    positions: Positions
+    is_live: NDArray[np.bool_]
+
+
+def _read_all(
+    url: str,
+    files: Sequence[tuple[Mapping[str, Any], Positions]],
+    schema: pa.Schema,
+    scope: pa.Array,
+    by: str,
+) -> _Found:
+    """Read columns of the rows with values of the scope from data files, given with their struck rows."""
+    tables, positions, lives = (
+        [schema.empty_table()],
+        [np.empty(0, np.int64)],
+        [np.empty(0, np.bool_)],
+    )
+    for file, struck in files:
+        rows = _read_columns(url, file, [*dict.fromkeys([by, *schema.names])])
+        is_live = np.ones(rows.num_rows, np.bool_)
+        is_live[struck] = False
+        chosen = np.flatnonzero(pc.is_in(rows[by], scope).to_numpy())
+        if len(chosen) < rows.num_rows:
+            rows, is_live = rows.take(chosen), is_live[chosen]
+        tables.append(rows.select(schema.names).cast(schema))
+        positions.append(chosen)
+        lives.append(is_live)
+    numbers = np.repeat(np.arange(len(files)), [len(each) for each in positions[1:]])
+    return _Found(
+        pa.concat_tables(tables), numbers, np.concatenate(positions), np.concatenate(lives)
     )
 
 
@@ -94,29 +139,17 @@ def _files_with(table: Table, scope: Collection[Any], by: str) -> Iterator[Mappi
             yield file
 
 
-def _with_places(
-    table: Table, file: Mapping[str, Any], number: int, struck: Positions, columns: Collection[str]
-) -> pl.DataFrame:
-    """Return columns of all rows of a data file, struck or not, and their places."""
+def _read_columns(url: str, file: Mapping[str, Any], names: Collection[str]) -> pa.Table:
+    """Return columns of all rows of a data file, struck or not."""
     of_file = partition_values(file)
-    stored = read_columns(table.url, file, [name for name in columns if name not in of_file])
-    count = file["physical_rows"]
-    is_live = np.ones(count, np.bool_)
-    is_live[struck] = False
-    values = (pl.lit(of_file[name], pl.String).alias(name) for name in columns if name in of_file)
-    return pl.DataFrame(stored).with_columns(
-        *values,
-        pl.lit(number, pl.Int64).alias("#file"),
-        pl.int_range(count, dtype=pl.Int64).alias("#position"),
-        pl.Series("#is_live", is_live),
-    )
+    rows = read_columns(url, file, [name for name in names if name not in of_file])
+    for name in of_file.keys() & names:
+        rows = rows.append_column(name, pa.repeat(pa.scalar(of_file[name], pa.string()), len(rows)))
+    return rows
 
 
-def _changed(
-    number: int, struck: Positions, living: pl.DataFrame, others: pl.DataFrame
-) -> Positions | None:
-    """Return all positions to strike in a data file; None if they are struck already, and no others are."""
-    of_file = pl.col("#file") == number
-    live, dead = (rows.filter(of_file)["#position"].to_numpy() for rows in (living, others))
-    positions = np.union1d(np.setdiff1d(struck, live), dead)
-    return None if np.array_equal(positions, struck) else positions
+def _changed(struck: Positions, found: _Found, living: NDArray[np.bool_], number: int) -> Positions:
+    """Return all positions to strike in a data file, given those that are struck."""
+    start, stop = np.searchsorted(found.files, [number, number + 1])
+    positions, lives = found.positions[start:stop], living[start:stop]
+    return np.union1d(np.setdiff1d(struck, positions[lives]), positions[~lives])
