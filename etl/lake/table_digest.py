@@ -58,11 +58,10 @@ def file_digest(table: Table, file: Mapping[str, Any]) -> int:
 def _digest_at(table: Table, file: Mapping[str, Any], positions: Positions) -> int:
     """Return the digest of rows of a data file, struck or not, given by position."""
     others = np.setdiff1d(np.arange(file["physical_rows"]), positions, assume_unique=True)
-    columns, values, digest = _digested(table), partition_values(file), 0
+    columns, values = _digested(table), partition_values(file)
     with open_data_file(table.url, file, columns, struck=others) as opened:
-        for group in opened.groups_at(positions):
-            digest += digest_rows(opened.row_group(group), values=values)
-    return digest
+        parts = [opened.row_group(group) for group in opened.groups_at(positions)]
+    return digest_rows(pa.concat_tables([columns.empty_table(), *parts]), values=values)
 
 
 def digests_by_source(table: Table, file: Mapping[str, Any]) -> Iterator[tuple[str, int, int]]:

@@ -43,10 +43,10 @@ def open_data_file(
 ) -> Iterator["DataFileReader"]:
     """Open a data file of the table at a URL, to read some columns of its rows.
 
-    A stored column is read a part at a time, or ``at_once``, which takes fewer requests. ``struck`` has the
-    positions in the file of rows to leave out, ascending; ``part`` leaves out those before a position, and
-    from another on. Raises StorageError if the file is not readable. Raises TableError, also while it is
-    read, if it is damaged or does not have a column.
+    A stored column is read a part at a time, or ``at_once``, which takes fewer requests to a store.
+    ``struck`` has the positions in the file of rows to leave out, ascending; ``part`` leaves out those before
+    a position, and from another on. Raises StorageError if the file is not readable. Raises TableError, also
+    while it is read, if it is damaged or does not have a column.
     """
     uri = storage.join(table, file if isinstance(file, str) else file["path"])
     with storage.open_input(uri) as source:
@@ -85,7 +85,9 @@ class DataFileReader:
         self._part = part
         with self._naming_file():
             buffer_bytes = 0 if at_once else _BUFFER_BYTES
-            self._file = open_parquet(source, pre_buffer=at_once, buffer_size=buffer_bytes)
+            # Reads that are merged and made by other threads save requests; they cost more than local ones.
+            merges = at_once and not storage.is_local(uri)
+            self._file = open_parquet(source, pre_buffer=merges, buffer_size=buffer_bytes)
             stored: list[str] = self._file.schema_arrow.names
         self.footer: FileMetaData = self._file.metadata
         self.num_row_groups: int = self._file.num_row_groups
