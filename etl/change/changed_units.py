@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,8 +14,12 @@ from etl.delta.live_rows import read_live_rows, read_live_rows_with
 from etl.delta.table import Table
 from etl.lake.unit_files import unit_files
 from etl.recipe.recipe import Recipe
+from etl.sources.batches import bound_batches
+from etl.sources.records import MAX_ROWS
 from etl.stages.apply import apply
 from etl.stages.document_columns import judged_schema
+
+_BATCH_BYTES: Final = 16 << 20  # of text
 
 UnitFiles = Sequence[Mapping[str, Any]]
 """The entries of a unit's data files in ``documents`` or ``texts``, as ``unit_files`` yields them."""
@@ -60,8 +64,31 @@ class RowReader:
             batches = self.inputs[unit].read(self.recipe, by_input)
         if by_text:
             batches = chain(batches, self._stored(unit, files, by_text))
-        judge = self._apply
-        return pa.concat_tables([schema.empty_table(), *map(judge, batches)])
+        # Most batches have few of the records, and the filters cost more to begin than to run on these.
+        merged = bound_batches(batches, _BATCH_BYTES)
+        return pa.concat_tables([schema.empty_table(), *map(self._apply, merged)])
+
+    def judged_input(self, wanted: Mapping[str, Collection[int]]) -> Iterator[tuple[str, pa.Table]]:
+        """Yield rows of units from the input as the recipe judges them: unit by unit, in parts."""
+        held: list[tuple[str, pa.Table]] = []
+        num_rows = size = 0
+        for unit, rows in wanted.items():
+            for batch in self.inputs[unit].read(self.recipe, rows):
+                num_rows, size = num_rows + batch.num_rows, size + batch.nbytes
+                if num_rows > MAX_ROWS or size > _BATCH_BYTES:
+                    yield from self._apply_all(held)
+                    held, num_rows, size = [], batch.num_rows, batch.nbytes
+                held.append((unit, batch))
+        yield from self._apply_all(held)
+
+    def _apply_all(self, batches: Sequence[tuple[str, pa.Table]]) -> Iterator[tuple[str, pa.Table]]:
+        """Judge batches at once, and yield the rows of each."""
+        start = 0
+        tables = [schemas.RAW.empty_table(), *(batch for _, batch in batches)]
+        judged = self._apply(pa.concat_tables(tables).combine_chunks())
+        for unit, batch in batches:
+            yield unit, judged.slice(start, batch.num_rows)
+            start += batch.num_rows
 
     def _apply(self, batch: pa.Table) -> pa.Table:
         return apply(batch, self.recipe.stages, rejected=self.recipe.rejected)

@@ -10,18 +10,20 @@ compares the documents again, arrival by arrival, by their stored hashes and sig
 these decisions. If passages are cut out of documents, all are tokenized again, from their stored texts.
 """
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import groupby
+from operator import itemgetter
 
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from etl import schemas
-from etl.change.changed_units import RowReader, files_by_unit, read_rows
+from etl.change.changed_units import RowReader, files_by_unit
 from etl.change.input_rows import find_inputs
+from etl.change.kept_documents import kept_documents, rows_by_unit
 from etl.change.refusals import changes_tokens
 from etl.delta.live_rows import read_live_rows, read_live_rows_with
 from etl.delta.table import Table
@@ -51,9 +53,7 @@ _Addresses = dict[str, set[int]]
 
 _KEPT = {"verdict": "kept"}
 _ADDRESS = [*schemas.ADDRESS]
-_NONE = pl.DataFrame(
-    schema={"source": pl.String, "row": pl.Int64, "content_hash": pl.Binary, "unit": pl.String}
-)
+_NONE = pl.DataFrame(schema={"source": pl.String, "row": pl.Int64})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,7 +160,7 @@ class Follower:
 
     def _left_out(self) -> pl.DataFrame:
         """Return the addresses of kept documents that are left out as duplicates."""
-        parts = [_NONE.select(_ADDRESS)]
+        parts = [_NONE]
         duplicates = self.ledgers.get("duplicates")
         if duplicates is not None and duplicates.table is not None:
             for file in duplicates.table.files("path", "vector"):
@@ -173,15 +173,17 @@ class Follower:
         self, ledger: Ledger, columns: Sequence[str], left_out: pl.DataFrame = _NONE
     ) -> tuple[RowDifference, _Addresses]:
         """Return how a table differs from the kept documents in some columns, and which rows it lacks."""
-        table, units = ledger.table, self._kept["unit"].unique()
-        done = [unit for unit in units if ledger.is_done(ledger.key(unit))]
-        kept = self._kept.filter(pl.col("unit").is_in(done))
-        kept = kept.join(left_out, on=_ADDRESS, how="anti") if left_out.height else kept
+        table = ledger.table
         assert table is not None
+        done = {u: rows for u, rows in self._kept.items() if ledger.is_done(ledger.key(u))}
         schema = pa.schema([table.schema.field(name) for name in columns])
-        wanted = kept.select(columns).to_arrow().cast(schema)
+        parts = (rows.select(columns).cast(schema) for rows in done.values())
+        wanted = pa.concat_tables([schema.empty_table(), *parts])
+        if left_out.height:
+            rows = pl.DataFrame(wanted).join(left_out, on=_ADDRESS, how="anti")
+            wanted = rows.to_arrow().cast(schema)
         difference = find_difference(table, wanted, self._sources())
-        return difference, _by_unit(kept, difference)
+        return difference, rows_by_unit(done, difference.missing)
 
     def _sources(self) -> set[str]:
         """Return the input files of all documents."""
@@ -189,17 +191,9 @@ class Follower:
         return {file["min.source"] for file in unit_files(self._documents.table) if file["rows"]}
 
     @cached_property
-    def _kept(self) -> pl.DataFrame:
-        """The kept documents, with the key of their unit."""
-        documents = self._documents.table
-        assert documents is not None
-        parts = [_NONE]
-        for unit, files in files_by_unit(documents).items():
-            kept = [file for file in files if file["partition.verdict"] == "kept" and file["rows"]]
-            if kept:
-                rows = pl.DataFrame(read_rows(documents, kept, [*_ADDRESS, "content_hash"]))
-                parts.append(rows.drop("verdict").with_columns(unit=pl.lit(unit)))
-        return pl.concat(parts)
+    def _kept(self) -> dict[str, pa.Table]:
+        assert self._documents.table is not None
+        return kept_documents(self._documents.table)
 
     def _write_texts(self, ledger: Ledger, missing: _Addresses) -> list[LedgerEntry]:
         """Read documents from the input, and write their texts; return the entries of their units."""
@@ -222,15 +216,18 @@ class Follower:
         )
         entries = []
         spec = SPECS["texts"]
-        for unit, rows in sorted(missing.items()):
-            judged = reader.judged(unit, files[unit], by_text=(), by_input=rows)
-            kept = judged.filter(pc.equal(judged["verdict"], "kept"))
-            assert kept.num_rows == len(rows), "a kept document is rejected when it is read again"
-            writer = DataFileWriter(
-                ledger.url, spec.schema(self.recipe), spec.layout, name=unit, partition=_KEPT
-            )
-            writer.append(kept)
+        schema = spec.schema(self.recipe)
+        read = reader.judged_input(dict(sorted(missing.items())))
+        for unit, parts in groupby(read, key=itemgetter(0)):
+            writer = DataFileWriter(ledger.url, schema, spec.layout, name=unit, partition=_KEPT)
+            found = 0
+            for _, judged in parts:
+                kept = judged.filter(pc.equal(judged["verdict"], "kept"))
+                found += kept.num_rows
+                writer.append(kept)
+            assert found == len(missing[unit]), "a kept document is rejected when it is read again"
             entries.append(_entry(ledger, unit, writer.close()))
+        assert len(entries) == len(missing), "a kept document is not in the input"
         return entries
 
     def _write_tokens(self, ledger: Ledger, texts: Table, missing: _Addresses) -> list[LedgerEntry]:
@@ -241,15 +238,17 @@ class Follower:
         assert ledger.table is not None
         stage = self._tokenizer(ledger.table)
         layout = token_layout(stage)
+        encoded: list[pa.Table] = []
+        tokens = TokenWriter(stage, encoded.append, StageClock())  # checks the tokenizer once
         for unit, rows in sorted(missing.items()):
             writer = DataFileWriter(ledger.url, schemas.TOKENS, layout, name=ledger.key(unit))
-            tokens = TokenWriter(stage, writer.append, StageClock())
             wanted, found = pa.array(sorted(rows), pa.int64()), 0
             for file in text_files[unit]:
                 columns = ["id", "source", "row", "text"]
                 for chosen in read_live_rows_with(texts.url, file, "row", wanted, columns):
                     found += chosen.num_rows
                     tokens.append(chosen)
+                    writer.append(encoded.pop())
             assert found == len(rows), "a kept document has no text"
             entries.append(_entry(ledger, unit, writer.close()))
         return entries
@@ -301,14 +300,3 @@ def _entry(ledger: Ledger, unit: str, files: Sequence[DataFile]) -> LedgerEntry:
     """Return the entry of a unit that is done already, and keeps its arrival."""
     key = ledger.key(unit)
     return LedgerEntry(key, files, arrival=ledger.arrival_of(key))
-
-
-def _by_unit(kept: pl.DataFrame, difference: RowDifference) -> _Addresses:
-    """Return the documents that a table lacks by unit."""
-    missing: _Addresses = defaultdict(set)
-    if not difference.missing.num_rows:
-        return missing
-    lacking = pl.DataFrame(difference.missing.select(["source", "row"]))
-    for unit, row in kept.join(lacking, on=["source", "row"]).select("unit", "row").iter_rows():
-        missing[unit].add(row)
-    return missing
