@@ -1,106 +1,28 @@
 """Decisions follow a change: a lake equals one that has run the new recipe on the same arrivals."""
 
-import random
 from ast import literal_eval
-from collections import defaultdict
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pytest
 from distributed import Client
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from upath import UPath
 
 from etl.audit.verify.verify import verify
-from etl.delta.table import Table
 from etl.errors import MismatchError
 from etl.job.change_plan import plan_change
 from etl.job.plan import make_plan
 from etl.job.run import run
-from etl.lake.recipe_ledgers import open_all_ledgers
-from etl.lake.table_digest import table_digest
-from etl.lake.unit_files import unit_files
 from etl.plural import many
 from etl.recipe.recipe import Recipe
-from tests.helpers.corpus import prose, write_jsonl
+from tests.helpers.corpus import write_jsonl
+from tests.helpers.decisions import CUTTING, DEDUP, FILTERS, NEAR, digests, replay, similar
 from tests.helpers.lake_rows import rows
 from tests.helpers.listeners import Calls, Recorder
+from tests.helpers.overlapping_runs import KilledError, killed_at
 from tests.helpers.paths import NewPlace
-from tests.helpers.recipe_changes import (
-    STAGES,
-    Chain,
-    KilledError,
-    MakeRecipe,
-    Record,
-    Step,
-    killed_at,
-    maker,
-)
-
-FILTERS: tuple[Any, ...] = (
-    *STAGES[3:],
-    {"length": {"min_words": 80}},
-    {"length": {"min_words": 70}},
-)
-TABLES = ("documents", "texts", "duplicates", "tokens")
-NEAR = {"bands": 28, "rows": 4, "min_similarity": 0.7}
-DEDUP: tuple[tuple[Any, ...], ...] = (
-    ({"dedup_minhash": NEAR},),
-    ("dedup_exact", {"dedup_minhash": NEAR}),
-    ("dedup_exact", {"dedup_minhash": {**NEAR, "min_similarity": 0.9}}),
-    ({"dedup_minhash": {**NEAR, "verify": "estimate"}},),
-    ({"dedup_minhash": {**NEAR, "keep": "longest"}},),
-    ("dedup_exact", {"dedup_minhash": {**NEAR, "bands": 16, "rows": 7}}),
-)
-CUTTING: tuple[tuple[Any, ...], ...] = (
-    (None, None),
-    (None, None),
-    (
-        {"dedup_paragraphs": {"unit": "lines", "min_chars": 12, "min_rest_chars": 60}},
-        {"dedup_paragraphs": {"unit": "lines", "min_chars": 12, "min_rest_chars": 200}},
-    ),
-    (
-        {"dedup_substrings": {"min_bytes": 64, "min_chars": 60}},
-        {"dedup_substrings": {"min_bytes": 64, "min_chars": 200, "snap": "characters"}},
-    ),
-)
-
-
-def similar(start: int, stop: int) -> list[Record]:
-    """Return numbered records that are variants of nine texts: equal, shorter, or with other words."""
-    found: list[Record] = []
-    for number in range(start, stop):
-        rng = random.Random(number)
-        text = prose(rng.randrange(9)).split()
-        for position in rng.sample(range(60), rng.choice([0, 0, 1, 2])):
-            text[position] = f"word{rng.randrange(3)}"
-        text = text[: len(text) - rng.choice([0, 0, 3, 8, 25])]
-        body = "\n".join(" ".join(text[first : first + 12]) for first in range(0, len(text), 12))
-        found.append({"doc_id": f"doc-{number:05}", "body": body, "link": f"https://x/{number}"})
-    return found
-
-
-def digests(recipe: Recipe) -> dict[str, int]:
-    return {name: table_digest(Table.open(recipe.table_url(name))) for name in recipe.steps}
-
-
-def replay(recipe: Recipe, lake: UPath, client: Client) -> Recipe:
-    """Run a recipe from nothing, file by file in the order in which they arrived in its lake."""
-    ledgers = open_all_ledgers(recipe)
-    documents, texts = ledgers["documents"].table, ledgers["texts"]
-    assert documents is not None
-    arrivals: dict[int, set[str]] = defaultdict(set)
-    for file in unit_files(documents):
-        arrivals[texts.arrival_of(texts.key(file["unit"])) or 0].add(file["min.source"])
-    paths: list[str] = []
-    for _, sources in sorted(arrivals.items()):
-        paths += sorted(sources)
-        source = recipe.source.model_copy(update={"path": tuple(paths)})
-        again = recipe.model_copy(update={"source": source, "lake": str(lake)})
-        assert run(again, cluster=client).ok
-    return again
+from tests.helpers.recipe_changes import MakeRecipe, maker
 
 
 @pytest.fixture
@@ -251,60 +173,3 @@ def test_a_small_change_starts_no_process(
     run(changed, apply_change=True, listener=Calls(connected=keep_address))
     assert [address.startswith("inproc://") for address in addresses] == [is_inside]
     assert digests(changed) == digests(replay(changed, place / "fresh", client))
-
-
-STEPS = st.builds(
-    Step,
-    stages=st.lists(st.sampled_from(FILTERS), max_size=2, unique_by=lambda each: str(each)[:10]),
-    position=st.integers(0, len(DEDUP) - 1),
-    care=st.sampled_from(
-        [
-            "",
-            "",
-            "add a file",
-            "add a file",
-            "optimize",
-            "lose a file",
-            "strike elsewhere",
-            "vacuum",
-        ]
-    ),
-    table=st.sampled_from([*TABLES, "tokens_named"]),
-    kill=st.integers(0, 16),
-    is_finished=st.booleans(),
-)
-
-
-@pytest.mark.slow
-@settings(
-    max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
-)
-@given(steps=st.lists(STEPS, min_size=3, max_size=5), cutting=st.sampled_from(CUTTING))
-def test_chains_of_changes_with_deduplication(
-    client: Client,
-    new_place: NewPlace,
-    tiny_tokenizer: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    steps: list[Step],
-    cutting: tuple[Any, Any],
-) -> None:
-    place = new_place("decisions")
-    for start in range(0, 80, 20):
-        write_jsonl(place / "corpus" / f"{start:03}.jsonl", similar(start, start + 20))
-    make = maker(place, tiny_tokenizer)
-
-    def recipe(step: Step) -> Recipe:
-        cuts = cutting[step.kill % 2]
-        stages = [*step.stages, *DEDUP[step.position], *([] if cuts is None else [cuts])]
-        return make(place / "lake", stages, named="named")
-
-    lake = Chain(place, client, similar)
-    last = recipe(steps[0])
-    lake.run(last)
-    for step in steps[1:]:
-        lake.take_care(last, step)
-        last = lake.change(last, recipe(step), step, monkeypatch)
-        assert [*verify(str(last.lake))] == []
-    lake.run(last)
-    assert [*verify(str(last.lake))] == []
-    assert digests(last) == digests(replay(last, place / "fresh", client))

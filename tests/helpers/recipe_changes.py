@@ -1,8 +1,9 @@
-"""Lakes whose recipe is changed, with kills, damage and work on their files in between."""
+"""Lakes whose recipe is changed, with kills, other runs, damage and work on their files in between."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +11,22 @@ import pytest
 from distributed import Client
 from upath import UPath
 
-from etl.delta import table as delta_table
+from etl.audit.verify.verify import verify
+from etl.delta.table import Table
 from etl.errors import MismatchError
 from etl.job.run import run
 from etl.job.shuffle import shuffle
-from etl.lake.recipe_ledgers import is_other_recipe, open_all_ledgers
+from etl.lake.ledger import Ledger
+from etl.lake.recipe_ledgers import is_followed, is_other_recipe, open_all_ledgers
 from etl.maintenance.optimize import optimize
 from etl.maintenance.repair import repair
 from etl.maintenance.vacuum import MIN_RETAIN, vacuum
 from etl.recipe.recipe import Recipe
 from tests.helpers.corpus import write_jsonl
 from tests.helpers.damage import delete, live, paths
+from tests.helpers.lake_rows import Row, rows
+from tests.helpers.overlapping_runs import LOST, KilledError, Overlap, killed_at, run_overlapping
+from tests.helpers.pinned_batches import PinnedBatches
 from tests.helpers.strikes import strike_by_other
 
 Record = dict[str, str | None]
@@ -48,29 +54,9 @@ class Step:
     position: int  # of the transforms among the stages
     care: str
     table: str  # that the care concerns
-    kill: int  # the commits that the first attempt makes
+    kill: int  # the commits that the first attempt makes, since the other run if there is one
     is_finished: bool
-
-
-class KilledError(Exception):
-    """What kills a run at a commit."""
-
-
-@contextmanager
-def killed_at(commit: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let commits fail from a number on, as if the process had been killed before them."""
-    write, count = delta_table.write_commit, 0
-
-    def write_some(*args: Any, **options: Any) -> Any:
-        nonlocal count
-        count += 1
-        if count > commit:
-            raise KilledError
-        return write(*args, **options)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(delta_table, "write_commit", write_some)
-        yield
+    overlap: Overlap | None = None
 
 
 def maker(place: UPath, tokenizer: Path) -> MakeRecipe:
@@ -98,10 +84,16 @@ class Chain:
     """A lake that goes through changes of its recipe, damage, and work on its files."""
 
     def __init__(
-        self, place: UPath, client: Client, records: Callable[[int, int], Sequence[Record]]
+        self,
+        place: UPath,
+        client: Client,
+        records: Callable[[int, int], Sequence[Record]],
+        lake: str = "lake",
     ) -> None:
         self._place, self._client, self._records = place, client, records
+        self._lake = str(place / lake)
         self._num_files = 0
+        self._pinned = PinnedBatches(self._lake)
 
     def add_file(self) -> None:
         """Add an input file of a few records."""
@@ -115,7 +107,7 @@ class Chain:
 
     def take_care(self, recipe: Recipe, step: Step) -> None:
         """Do what comes before a change; the lake was made by the recipe."""
-        lake = str(recipe.lake)
+        lake = self._lake
         if step.care == "optimize":
             optimize(lake)
         elif step.care == "shuffle":
@@ -127,20 +119,25 @@ class Chain:
             for path in paths(recipe, step.table)[:1]:
                 delete(path)
             assert repair(lake, drop=True).left == []
+            self._pinned.forget()
         elif step.care == "strike elsewhere":
             for first in live(recipe, step.table)[:1]:
                 strike_by_other(recipe.table_url(step.table), {first: [0]})
             assert repair(lake, drop=True).left == []
         elif step.care == "vacuum":
             vacuum(lake, retain=MIN_RETAIN, delete=True)
+        self._pinned.pin()
 
     def change(
         self, old: Recipe, new: Recipe, step: Step, monkeypatch: pytest.MonkeyPatch
     ) -> Recipe:
-        """Change the recipe, with a kill; return the recipe that the lake then has."""
+        """Change the recipe, with a kill or beside another run; return the recipe that the lake then has."""
         try:
-            with killed_at(step.kill, monkeypatch), suppress(KilledError):
-                self.run(new, apply_change=True)
+            if step.overlap is not None:
+                self._overlap(old, new, step, step.overlap, monkeypatch)
+            else:
+                with killed_at(step.kill, monkeypatch), suppress(KilledError):
+                    self.run(new, apply_change=True)
             if step.is_finished:
                 self.run(new, apply_change=True)
         except MismatchError as error:
@@ -148,3 +145,56 @@ class Chain:
                 raise
             return old
         return old if is_other_recipe(new, open_all_ledgers(new)) else new
+
+    def _overlap(
+        self,
+        old: Recipe,
+        new: Recipe,
+        step: Step,
+        overlap: Overlap,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        recipe = old if overlap.job in {"old recipe", "change back"} else new
+        applies = overlap.job in {"change back", "same change"}
+        change = partial(self.run, new, apply_change=True)
+
+        def other() -> None:
+            if overlap.adds_file:
+                self.add_file()
+            self.run(recipe, apply_change=applies)
+
+        both = (other, change) if overlap.is_outer else (change, other)
+        for error in run_overlapping(*both, overlap, step.kill, monkeypatch):
+            assert any(text in error for text in (*LOST, "changes the text")), error
+
+    def check(self, allowed: str = "") -> None:
+        """Check that all tables are consistent, but for an allowed problem, and pinned batches the same."""
+        problems = [*verify(self._lake)]
+        assert [each for each in problems if not allowed or allowed not in each.what] == []
+        self._pinned.check()
+        self._check_shuffled()
+
+    def _check_shuffled(self) -> None:
+        """Check that ``tokens_shuffled`` has rows of ``tokens``, once each, if it follows all changes."""
+        names = ("documents", "tokens", "tokens_shuffled")
+        urls = {name: f"{self._lake}/{name}" for name in names}
+        if all(map(Table.exists, urls.values())) and is_followed(
+            Ledger(url, fingerprint="") for url in urls.values()
+        ):
+            tokens = {addressed(row): row for row in rows(self._lake, "tokens")}
+            shuffled = rows(self._lake, "tokens_shuffled")
+            assert shuffled == [tokens[key] for key in sorted({*map(addressed, shuffled)})]
+
+    def end(self, recipe: Recipe) -> None:
+        """Run a recipe, and check that all tables are consistent, and rows are shuffled exactly once."""
+        self.run(recipe)
+        self.check()
+        if Table.exists(f"{self._lake}/tokens_shuffled"):
+            shuffle(self._lake, cluster=self._client)
+            assert rows(self._lake, "tokens_shuffled") == rows(self._lake, "tokens")
+            self.check()
+
+
+def addressed(row: Row) -> tuple[str, int]:
+    """Return the address of a row."""
+    return str(row["source"]), int(str(row["row"]))

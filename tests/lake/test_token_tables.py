@@ -34,8 +34,8 @@ from etl.maintenance.repair import repair
 from etl.recipe.recipe import Recipe
 from tests.helpers.corpus import records, write_corpus, write_jsonl
 from tests.helpers.lake_rows import rows
+from tests.helpers.overlapping_runs import KilledError, killed_at
 from tests.helpers.paths import at
-from tests.helpers.recipe_changes import KilledError, killed_at
 
 SAMPLE = str(resources.files("etl.pipelines") / "sample/tokenizer.json")
 NAMED = {"tokenize": {"name": "sample", "tokenizer": SAMPLE}}
