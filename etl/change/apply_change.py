@@ -27,7 +27,7 @@ from etl.lake.ledger import Ledger
 from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.lineage_record import Change, OriginOf
 from etl.lake.open_ledger import refuse_foreign_changes
-from etl.lake.recipe_ledgers import is_followed, open_all_ledgers
+from etl.lake.recipe_ledgers import is_followed, is_other_recipe, open_all_ledgers
 from etl.lake.table_specs import DOCUMENTS
 from etl.parquet.data_file import DataFile
 from etl.recipe.recipe import Recipe
@@ -120,6 +120,12 @@ class Changer:
 
     def _follow(self) -> None:
         ledgers = open_all_ledgers(self.recipe)
+        if is_other_recipe(self.recipe, ledgers):
+            raise MismatchError(
+                "another run has changed the recipe of this lake since this run began",
+                where=ledgers["documents"].url,
+                hint="run the recipe that the lake now has, or run again: it prints what a change would do",
+            )
         if not is_followed(ledgers.values()):
             self._refuse_foreign_changes(ledgers)
             Follower(recipe=self.recipe, ledgers=ledgers, origin=self.origin, job=self.job).follow()

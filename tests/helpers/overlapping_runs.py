@@ -15,6 +15,7 @@ Run = Callable[[], object]
 
 LOST = (
     "another process has dropped or rebuilt rows",
+    "another run has changed the recipe of this lake",
     "another run has just created this table",
     "different recipe",
 )
