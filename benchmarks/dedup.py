@@ -42,7 +42,7 @@ from distributed import Client
 
 from etl.compute.cluster import Cluster
 from etl.compute.listener import Listener, Progress
-from etl.dedup import minhash
+from etl.dedup.candidates import pair_candidates
 from etl.job.run import run
 from etl.kernels.bytes.utf8 import texts
 from etl.kernels.hashing.independent_set import OPEN
@@ -81,7 +81,7 @@ def candidates(stage: DedupMinhash, numbers: np.ndarray) -> set[tuple[int, int]]
         "address": np.repeat(rows, stage.bands),
         "rank": np.zeros(len(rows) * stage.bands),
     }
-    pairs = minhash.pair_candidates(pd.DataFrame(bands))
+    pairs = pair_candidates(pd.DataFrame(bands))
     return set(zip(pairs["better"].tolist(), pairs["worse"].tolist(), strict=True))
 
 

@@ -35,7 +35,7 @@ from token_data import data_folder
 
 from etl.compute.cluster import Cluster
 from etl.compute.listener import Listener, Progress
-from etl.dedup import minhash
+from etl.dedup.candidates import pair_candidates
 from etl.dedup.key_lookup import keys_of_bands
 from etl.delta.table import Table
 from etl.job.run import run
@@ -130,7 +130,7 @@ def compared(folder: Path) -> int:
     keys = keys_of_bands(stage, pa.array(signatures, pa.binary()))
     rows = np.repeat(np.arange(len(keys)), stage.bands)
     bands = pd.DataFrame({"key": keys.ravel(), "address": rows, "rank": 0.0})
-    return len(minhash.pair_candidates(bands))
+    return len(pair_candidates(bands))
 
 
 def barrier(folder: Path) -> str:

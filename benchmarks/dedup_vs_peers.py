@@ -29,8 +29,8 @@ import pyarrow.parquet as pq
 from distributed import Client
 from filters_vs_peers import megabytes, peer
 
+from etl.dedup.candidates import pair_candidates
 from etl.dedup.key_lookup import keys_of_bands
-from etl.dedup.minhash import pair_candidates
 from etl.delta.table import Table
 from etl.job.run import run
 from etl.recipe.recipe import Recipe

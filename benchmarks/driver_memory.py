@@ -35,10 +35,11 @@ from etl.dedup import exact
 from etl.dedup.choose_keepers import choose_keepers
 from etl.dedup.dedup_pass import PassResult
 from etl.dedup.document_reader import DocumentReader
+from etl.dedup.equal_texts import HASHES
 from etl.dedup.file_groups import FILES_PER_DUPLICATES_FILE
 from etl.dedup.key_lookup import StoredKeys
 from etl.dedup.numbered_files import address, file_of, row_of
-from etl.dedup.pairs import PAIRS
+from etl.dedup.pair_rows import PAIRS
 from etl.dedup.similarity import SIMILAR_PAIRS, bucket_of
 from etl.dedup.stored_file_list import StoredFileList
 
@@ -99,7 +100,7 @@ def find(client: Client, texts: int) -> tuple[int, int]:
     """Decide on all documents, check the result, and return the numbers of duplicates and partitions."""
     files = np.arange(-(-COPIES * texts // PER_FILE))
     parts = np.split(files, range(FILES_PER_TASK, len(files), FILES_PER_TASK))
-    keys = dd.from_map(_read_keys, parts, texts=texts, meta=exact.HASHES)
+    keys = dd.from_map(_read_keys, parts, texts=texts, meta=HASHES)
     partitions = frame_shuffles.partitions_for(COPIES * texts)
     hashes = frame_shuffles.shuffle_by_range(keys, "low", partitions)
     none = np.empty(0, np.int64)

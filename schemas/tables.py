@@ -123,7 +123,8 @@ the first 63 bits of the key of the unit of work that read ``row``. Of the docum
 as a whole, it has
 
 - kind exact: ``key`` and ``check`` are the first and last 8 bytes of the content hash
-- kind near: ``key`` is the key of a band of the signature, and ``check`` is 0
+- kind near: ``key`` is the key of a band of the signature, and ``check`` is 0; kind near_dropped: the same,
+  of the documents that are left out as near duplicates
 - kind cut: ``key`` is the hash of a unit (``UNITS``), and ``check`` is 1 if the document is SHORT, else 0;
   or ``key`` and ``check`` are the key and the chunk of an interval (``ANCHORS``), plus 1 if the document is
   SHORT; only for the first document with the unit or interval and the first of these that is not SHORT"""

@@ -5,7 +5,7 @@
 2. Records whose verdict or signals no column tells are read, and judged by the whole new recipe.
 3. The data files of ``documents`` that change are replaced in one commit.
 4. The other tables follow, each in another commit: ``etl.change.follow``. After a kill between them, the
-   next run follows first. With deduplication, it decides on all documents again before the tokens follow.
+   next run follows first. With deduplication, new decisions are made before the tokens follow.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -5,27 +5,25 @@ found by comparing the tables, so that after a kill between two commits the next
 
 If the same documents are kept, and compared by the same values, each table only gets a commit that says so.
 
-``duplicates`` is emptied: any decision may depend on a document that comes or leaves. The run that follows
-compares the documents again, arrival by arrival, by their stored hashes and signatures. The tokens wait for
-these decisions. If passages are cut out of documents, all are tokenized again, from their stored texts.
+Of the decisions in ``duplicates``, some depend on documents that come or leave: these are decided again
+(``etl.change.new_decisions``). If that may be many, ``duplicates`` is emptied, and the run that follows
+compares all documents again, arrival by arrival, by their stored hashes and signatures. The tokens then wait
+for these decisions. If passages are cut out of documents, all are tokenized again, from their stored texts.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import groupby
-from operator import itemgetter
 
 import polars as pl
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from etl import schemas
-from etl.change.changed_units import RowReader, files_by_unit
-from etl.change.input_rows import find_inputs
+from etl.change.changed_units import files_by_unit
 from etl.change.kept_documents import kept_documents, rows_by_unit
+from etl.change.missing_rows import RowsByUnit, write_texts, write_tokens
 from etl.change.refusals import changes_tokens
-from etl.delta.live_rows import read_live_rows, read_live_rows_with
+from etl.delta.live_rows import read_live_rows
 from etl.delta.table import Table
 from etl.errors import MismatchError
 from etl.lake.commit_info import find_record
@@ -37,21 +35,13 @@ from etl.lake.ledger import Describe, Ledger
 from etl.lake.ledger_entry import Drop, LedgerEntry
 from etl.lake.lineage_record import Change, Origin, OriginOf
 from etl.lake.row_difference import RowDifference, find_difference
-from etl.lake.table_specs import SPECS, spec_of, token_layout
-from etl.lake.token_writer import TokenWriter
+from etl.lake.table_specs import SPECS, spec_of
 from etl.lake.unit_files import unit_files
 from etl.lake.work_units import kept_units
-from etl.parquet.data_file import DataFile, DataFileWriter
 from etl.recipe.recipe import Recipe
 from etl.stages.dedup_base import find_cutting_stage
-from etl.stages.stage_clock import StageClock
 from etl.stages.tokenize import Tokenize
 
-_Addresses = dict[str, set[int]]
-"""Row numbers by unit."""
-
-
-_KEPT = {"verdict": "kept"}
 _ADDRESS = [*schemas.ADDRESS]
 _NONE = pl.DataFrame(schema={"source": pl.String, "row": pl.Int64})
 
@@ -74,7 +64,6 @@ class Follower:
 
         Raises SourceError if a text to add cannot be read from the input.
         """
-        # A table is opened again once those before it have followed: its rows are made from theirs.
         for name, ledger in self.ledgers.items():
             if name == "documents" or ledger.change == self._documents.change:
                 continue
@@ -95,8 +84,7 @@ class Follower:
             elif schemas.is_tokens(name) and ledger.fingerprint:  # else no recipe has filled it
                 self._follow_tokens(ledger)
             elif name == "duplicates":
-                spec = SPECS[name]
-                self._drop(ledger, Drop(rebuild=(spec.schema(self.recipe), spec.layout)), "rebuild")
+                self._follow_duplicates(ledger)
             else:
                 drop = drop_all(ledger) if spec_of(name).is_index else Drop()
                 self._drop(ledger, drop, "strike")
@@ -108,7 +96,21 @@ class Follower:
 
     def _follow_texts(self, ledger: Ledger) -> None:
         difference, missing = self._difference(ledger, ["source", "row", "content_hash"])
-        self._commit(ledger, difference, self._write_texts(ledger, missing))
+        self._commit(ledger, difference, write_texts(self.recipe, self._documents, ledger, missing))
+
+    def _follow_duplicates(self, ledger: Ledger) -> None:
+        """Bring ``duplicates`` and ``keys`` to the new decisions, or leave all decisions to the run."""
+        # Loads pandas, which changes without deduplication need not wait for.
+        from etl.change.new_decisions import decide_affected
+
+        changes = decide_affected(self.recipe, self.ledgers, self._kept)
+        if changes is None:
+            spec = SPECS["duplicates"]
+            self._drop(ledger, Drop(rebuild=(spec.schema(self.recipe), spec.layout)), "rebuild")
+            return
+        for change in changes:
+            describe = self._describe(change.ledger.url.rpartition("/")[2])
+            change.ledger.strike(change.struck, describe, add=change.add, follows=self._documents)
 
     def _follow_tokens(self, ledger: Ledger) -> None:
         table, texts = ledger.table, self.ledgers["texts"].table
@@ -125,7 +127,8 @@ class Follower:
             self._drop(ledger, drop_units(ledger, self._done(ledger)), "drop")
             return
         difference, missing = self._difference(ledger, ["source", "row"], self._left_out())
-        self._commit(ledger, difference, self._write_tokens(ledger, texts, missing))
+        entries = write_tokens(self._tokenizer(table), ledger, texts, missing) if missing else []
+        self._commit(ledger, difference, entries)
 
     def _tokenizer(self, table: Table) -> Tokenize:
         """Return the tokenizer of a table that gets rows; raise MismatchError if the recipe has none."""
@@ -171,7 +174,7 @@ class Follower:
 
     def _difference(
         self, ledger: Ledger, columns: Sequence[str], left_out: pl.DataFrame = _NONE
-    ) -> tuple[RowDifference, _Addresses]:
+    ) -> tuple[RowDifference, RowsByUnit]:
         """Return how a table differs from the kept documents in some columns, and which rows it lacks."""
         table = ledger.table
         assert table is not None
@@ -194,64 +197,6 @@ class Follower:
     def _kept(self) -> dict[str, pa.Table]:
         assert self._documents.table is not None
         return kept_documents(self._documents.table)
-
-    def _write_texts(self, ledger: Ledger, missing: _Addresses) -> list[LedgerEntry]:
-        """Read documents from the input, and write their texts; return the entries of their units."""
-        if not missing:
-            return []
-        documents, texts = self._documents, ledger
-        assert documents.table is not None
-        files = {u: each for u, each in files_by_unit(documents.table).items() if u in missing}
-        firsts = {unit: min(file["min.row"] for file in each) for unit, each in files.items()}
-        inputs = find_inputs(self.recipe, documents, texts, firsts)
-        if gone := [unit for unit in missing if unit not in inputs]:
-            source = files[gone[0]][0]["min.source"]
-            raise MismatchError(
-                "the file has changed or is not listed any more, but documents from it must be read again",
-                where=source,
-                hint="restore the file and run again, or pass --rebuild",
-            )
-        reader = RowReader(
-            recipe=self.recipe, documents=documents.table, texts=None, text_files={}, inputs=inputs
-        )
-        entries = []
-        spec = SPECS["texts"]
-        schema = spec.schema(self.recipe)
-        read = reader.judged_input(dict(sorted(missing.items())))
-        for unit, parts in groupby(read, key=itemgetter(0)):
-            writer = DataFileWriter(ledger.url, schema, spec.layout, name=unit, partition=_KEPT)
-            found = 0
-            for _, judged in parts:
-                kept = judged.filter(pc.equal(judged["verdict"], "kept"))
-                found += kept.num_rows
-                writer.append(kept)
-            assert found == len(missing[unit]), "a kept document is rejected when it is read again"
-            entries.append(_entry(ledger, unit, writer.close()))
-        assert len(entries) == len(missing), "a kept document is not in the input"
-        return entries
-
-    def _write_tokens(self, ledger: Ledger, texts: Table, missing: _Addresses) -> list[LedgerEntry]:
-        """Tokenize documents from their stored texts; return the entries of their units."""
-        if not missing:
-            return []
-        entries, text_files = [], files_by_unit(texts)
-        assert ledger.table is not None
-        stage = self._tokenizer(ledger.table)
-        layout = token_layout(stage)
-        encoded: list[pa.Table] = []
-        tokens = TokenWriter(stage, encoded.append, StageClock())  # checks the tokenizer once
-        for unit, rows in sorted(missing.items()):
-            writer = DataFileWriter(ledger.url, schemas.TOKENS, layout, name=ledger.key(unit))
-            wanted, found = pa.array(sorted(rows), pa.int64()), 0
-            for file in text_files[unit]:
-                columns = ["id", "source", "row", "text"]
-                for chosen in read_live_rows_with(texts.url, file, "row", wanted, columns):
-                    found += chosen.num_rows
-                    tokens.append(chosen)
-                    writer.append(encoded.pop())
-            assert found == len(rows), "a kept document has no text"
-            entries.append(_entry(ledger, unit, writer.close()))
-        return entries
 
     def _commit(
         self, ledger: Ledger, difference: RowDifference, add: Sequence[LedgerEntry]
@@ -294,9 +239,3 @@ def _describe_epoch(
 ) -> schemas.Lineage | None:
     """Return the record of a commit that changes no rows."""
     return job.record_on(table, Change(action="epoch", generation=generation))
-
-
-def _entry(ledger: Ledger, unit: str, files: Sequence[DataFile]) -> LedgerEntry:
-    """Return the entry of a unit that is done already, and keeps its arrival."""
-    key = ledger.key(unit)
-    return LedgerEntry(key, files, arrival=ledger.arrival_of(key))

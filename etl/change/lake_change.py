@@ -1,5 +1,6 @@
 """Find what another recipe changes in a lake, from the stored columns of ``documents``."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -10,8 +11,9 @@ from etl.change.changed_units import UnitFiles, files_by_unit
 from etl.change.input_rows import InputUnit, find_inputs
 from etl.change.judge import Judge
 from etl.change.judged_units import JudgedUnits, UnitChange, batch_units, judge_units
+from etl.change.kept_decisions import keeps_all, keeps_others
 from etl.change.recipe_columns import RecipeColumns
-from etl.change.refusals import changes_dedup, find_refusals, recorded_recipe, unnamed_tables
+from etl.change.refusals import find_refusals, recorded_recipe, unnamed_tables
 from etl.lake.annotated_documents import check_annotations
 from etl.lake.commit_info import find_record
 from etl.lake.ledger import Ledger
@@ -50,6 +52,12 @@ class LakeChange:
         )
 
     @property
+    def decides_few(self) -> bool:
+        """Whether only documents are decided again that others which leave or come are connected with."""
+        has_decisions = not self.keeps_rows and "duplicates" in self.ledgers
+        return has_decisions and keeps_others(self.recipe, self.ledgers)
+
+    @property
     def leave(self) -> int:
         """The number of documents that are kept, and will be rejected."""
         return sum(each.leave for each in self.units.values())
@@ -82,9 +90,9 @@ class LakeChange:
 
     @property
     def num_arrivals(self) -> int:
-        """The number of arrivals whose documents are compared again, 0 if none needs to be."""
+        """The number of arrivals whose documents are all compared again, 0 if none needs to be."""
         texts, duplicates = self.ledgers["texts"], self.ledgers.get("duplicates")
-        if duplicates is None or self.keeps_rows:
+        if duplicates is None or self.keeps_rows or self.decides_few:
             return 0
         arrivals = (texts.arrival_of(texts.key(unit)) or 1 for unit in self.files)
         return len({max(arrival, duplicates.first_arrival) for arrival in arrivals})
@@ -93,7 +101,13 @@ class LakeChange:
     def num_bytes(self) -> int:
         """The bytes of input that are read again, of the files that are there."""
         read = (unit for unit, each in self.units.items() if each.by_input or each.come)
-        return sum(self.inputs[unit].split.bytes for unit in read if unit in self.inputs)
+        splits = [self.inputs[unit].split for unit in read if unit in self.inputs]
+        # The part of a file is not known without its footer: it has the bytes of the whole file then.
+        sizes = {split.uri: split.size for split in splits}
+        parts = Counter[str]()
+        for split in splits:
+            parts[split.uri] += split.bytes
+        return sum(min(parts[uri], size) for uri, size in sizes.items())
 
 
 def find_lake_change(
@@ -175,21 +189,8 @@ def find_lake_change(
         text_files=text_files,
         inputs=inputs,
         is_wide=is_wide,
-        keeps_decisions=_keeps_decisions(ledgers.get("duplicates"), recipe, judge),
+        keeps_decisions=keeps_all(ledgers.get("duplicates"), recipe, judge.sources),
     )
-
-
-def _keeps_decisions(duplicates: Ledger | None, recipe: Recipe, judge: Judge) -> bool:
-    """Return whether deduplication has the same settings, and prefers documents by the same values."""
-    if duplicates is None or duplicates.table is None:
-        return True
-    # The record of ``documents`` may name settings that were never applied: of a change that was killed,
-    # after which the old recipe was run again.
-    record = find_record(duplicates.table)
-    if record is None or changes_dedup(record, recipe):
-        return False
-    read = {stage.keep_column for stage in recipe.dedup_stages} - {None}
-    return all(judge.sources.get(str(column)) == column for column in read)
 
 
 def _gone(names: Sequence[str]) -> str:

@@ -26,11 +26,11 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 from distributed import Client
-from numpy.typing import NDArray
 
 from etl.compute.compute_frames import compute_frame, hold_frame
 from etl.compute.frame_shuffles import MAX_TASKS, partitions_for, shuffle_by_value
 from etl.compute.frame_tasks import map_frames
+from etl.dedup.keeper_choice import CHOSEN, as_chosen, choose_among, numbered
 from etl.dedup.similarity import SIMILAR_PAIRS, bucket_of, empty_pairs
 from etl.errors import StageError
 from etl.kernels.hashing import independent_set
@@ -47,7 +47,6 @@ _MARKED = _OPEN.assign(is_open=pd.Series(dtype="bool"))
 _QUESTION = empty_pairs(document="int64", asker="int64", bucket="int64")
 _ANSWER = empty_pairs(document="int64", stays="bool", bucket="int64")
 _COUNT = empty_pairs(pairs="int64")
-_CHOSEN = empty_pairs(document="int64", keeper="int64", similarity="float64", is_estimate="bool")
 
 
 def choose_keepers(client: Client, similar: dd.DataFrame) -> dd.DataFrame:
@@ -81,10 +80,10 @@ def choose_keepers(client: Client, similar: dd.DataFrame) -> dd.DataFrame:
         pairs = hold_frame(client, marked, label=_TASK)  # releases the previous frame
         num_open, rounds = _count(client, pairs), rounds + 1
     if not num_open:
-        return map_frames(_TASK, _as_chosen, pairs, meta=_CHOSEN)
+        return map_frames(_TASK, as_chosen, pairs, meta=CHOSEN)
     # The open pairs fit in one task, once another round has asked for the states that they depend on.
     pairs = hold_frame(client, _round(pairs), label=_TASK)
-    settled = map_frames(_TASK, _settled, pairs, meta=_CHOSEN)
+    settled = map_frames(_TASK, _settled, pairs, meta=CHOSEN)
     return dd.concat([settled, _choose_in_one_task(map_frames(_TASK, _open, pairs, meta=_MARKED))])
 
 
@@ -93,18 +92,7 @@ def _partitions_for(pairs: int) -> int:
 
 
 def _choose_in_one_task(pairs: dd.DataFrame) -> dd.DataFrame:
-    return map_frames(_TASK, choose_among, pairs.repartition(npartitions=1), meta=_CHOSEN)
-
-
-def choose_among(pairs: pd.DataFrame) -> pd.DataFrame:
-    """Return what ``choose_keepers`` returns, for pairs that fit in memory."""
-    documents, better, worse = _numbered(pairs)
-    return _as_chosen(pairs[independent_set.choose_independent(len(documents), better, worse)])
-
-
-def _as_chosen(pairs: pd.DataFrame) -> pd.DataFrame:
-    """Return pairs of a duplicate and its keeper with the columns of the result."""
-    return pairs.rename(columns={"worse": "document", "better": "keeper"})[list(_CHOSEN.columns)]
+    return map_frames(_TASK, choose_among, pairs.repartition(npartitions=1), meta=CHOSEN)
 
 
 def mark_open(pairs: pd.DataFrame) -> pd.DataFrame:
@@ -142,7 +130,7 @@ def _open(pairs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _settled(pairs: pd.DataFrame) -> pd.DataFrame:
-    return _as_chosen(pairs[~pairs["is_open"]])
+    return as_chosen(pairs[~pairs["is_open"]])
 
 
 def _at_home(pairs: pd.DataFrame) -> pd.DataFrame:
@@ -178,7 +166,7 @@ def answers(pairs: pd.DataFrame, asked: pd.DataFrame) -> pd.DataFrame:
 
 def drop_settled_pairs(pairs: pd.DataFrame, answered: pd.DataFrame) -> pd.DataFrame:
     """Return the pairs of a home partition that still count, given the answers of the others."""
-    documents, better, worse = _numbered(pairs)
+    documents, better, worse = numbered(pairs)
     # Documents that are only the better one here are decided elsewhere: they are open unless a pair has
     # noted earlier that they stay, or an answer says so.
     state = np.full(len(documents), independent_set.OPEN, np.int8)
@@ -192,19 +180,3 @@ def drop_settled_pairs(pairs: pd.DataFrame, answered: pd.DataFrame) -> pd.DataFr
     )
     counts = independent_set.thin_pairs(better, worse, state)
     return pairs.assign(stays=state[better] == independent_set.STAYS)[counts]
-
-
-def _numbered(
-    pairs: pd.DataFrame,
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return the documents, best first, and for each pair the indices of its better and worse document."""
-    better, worse = pairs["better"].to_numpy(), pairs["worse"].to_numpy()
-    ranks = np.concatenate([pairs["better_rank"].to_numpy(), pairs["worse_rank"].to_numpy()])
-    # A document has the same rank in all of its pairs, so the first one is enough.
-    documents, first, numbers = np.unique(
-        np.concatenate([better, worse]), return_index=True, return_inverse=True
-    )
-    order = np.lexsort((documents, ranks[first]))
-    positions = np.empty(len(order), np.int64)
-    positions[order] = np.arange(len(order))
-    return documents[order], positions[numbers[: len(better)]], positions[numbers[len(better) :]]

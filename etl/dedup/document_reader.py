@@ -85,19 +85,23 @@ class DocumentReader:
 
     def read_rows(self, file: NumberedFile, rows: NDArray[np.int64], column: str) -> pa.Array:
         """Return the values of a column in the given rows of a file, in the order of ``rows``."""
+        return self.take(file, rows, column)[column].combine_chunks()
+
+    def take(self, file: NumberedFile, rows: NDArray[np.int64], *columns: str) -> pa.Table:
+        """Return ``row`` and columns of the given rows of a file, in the order of ``rows``."""
         wanted = pa.array(rows)
-        parts = self.read_row_groups(file, np.unique(rows), column)
+        parts = self.read_row_groups(file, np.unique(rows), *columns)
         table = pa.concat_tables(part.filter(pc.is_in(part["row"], wanted)) for part in parts)
         indices = pc.index_in(wanted, table["row"].combine_chunks())
         assert indices.null_count == 0, f"rows are missing from {file.files}"
-        return table[column].combine_chunks().take(indices)
+        return table.take(indices)
 
     def read_row_groups(
-        self, file: NumberedFile, rows: NDArray[np.int64], column: str
+        self, file: NumberedFile, rows: NDArray[np.int64], *columns: str
     ) -> Iterator[pa.Table]:
-        """Yield ``row`` and a column of the row groups that may hold some of ``rows`` (ascending)."""
+        """Yield ``row`` and columns of the row groups that may hold some of ``rows`` (ascending)."""
         for part in file.files:
-            with live_rows(self.table_of(file), part, ["row", column]) as opened:
+            with live_rows(self.table_of(file), part, ["row", *columns]) as opened:
                 for group in opened.groups:
                     bounds = opened.bounds(group, "row")
                     if bounds is None or len(between(rows, *bounds)):

@@ -7,12 +7,10 @@ bytes per new document.
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
 
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
-import polars as pl
 from numpy.typing import NDArray
 
 from etl import schemas
@@ -20,17 +18,12 @@ from etl.compute.frame_shuffles import partitions_for, shuffle_by_range, task_ba
 from etl.compute.frame_tasks import map_frames
 from etl.dedup.dedup_pass import PassInput, PassResult
 from etl.dedup.document_reader import DocumentReader
+from etl.dedup.equal_texts import HASHES, pair_with_best
 from etl.dedup.key_lookup import StoredKeys, halves
 from etl.dedup.numbered_files import NumberedFile, address, file_of
-from etl.dedup.pairs import PAIRS
+from etl.dedup.pair_rows import PAIRS
 from etl.kernels.hashing.sorted_sets import among
 from etl.stages.dedup_exact import DedupExact
-
-HASHES: Final = pd.DataFrame(
-    {name: pd.Series(dtype="int64") for name in ("high", "low", "document")}
-    | {"rank": pd.Series(dtype="float64")}
-)
-"""Halves of content hashes, with the addresses and ranks of their documents."""
 
 
 def find_equal(inputs: PassInput, _stage: DedupExact, earlier: PassResult) -> PassResult:
@@ -93,20 +86,7 @@ class PairEqual:
                 "rank": np.full(len(matches), -np.inf),
             }
         )
-        pairs = _pair_with_best(pd.concat([hashes[HASHES.columns], decided]))
+        pairs = pair_with_best(pd.concat([hashes[HASHES.columns], decided]))
         if len(self.settled):
             pairs = pairs[~among(file_of(pairs["document"].to_numpy()), self.settled)]
         return pairs.assign(similarity=1.0, is_estimate=False, kind=self.kind)[list(PAIRS.columns)]
-
-
-def _pair_with_best(hashes: pd.DataFrame) -> pd.DataFrame:
-    """Return the documents of the arrival that are not the best of their hash, each with its keeper."""
-    frame = pl.DataFrame({name: hashes[name].to_numpy() for name in HASHES.columns})
-    is_new = pl.col("rank") > -np.inf
-    pairs = (
-        frame.filter(pl.len().over("high", "low") > 1)
-        .sort("high", "low", "rank", "document")
-        .with_columns(keeper=pl.col("document").first().over("high", "low"))
-        .filter(is_new & (pl.col("document") != pl.col("keeper")))
-    )
-    return pd.DataFrame({name: pairs[name].to_numpy() for name in ("document", "keeper")})

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
@@ -17,7 +17,6 @@ from etl import schemas
 from etl.dedup.document_reader import DocumentReader
 from etl.dedup.integer_ranges import concatenate_ranges
 from etl.dedup.numbered_files import address, file_of, row_of
-from etl.dedup.stored_file_list import StoredFileList
 from etl.delta.live_rows import live_rows
 from etl.kernels.hashing.minhash_signatures import band_keys
 from etl.kernels.hashing.sorted_sets import between, distinct
@@ -25,6 +24,9 @@ from etl.kernels.lines.text_units import NOT_COMPARED
 from etl.lake.input_log import int63
 from etl.lake.keys_table import KeyFile, Kind
 from etl.stages.dedup_minhash import DedupMinhash
+
+if TYPE_CHECKING:
+    from etl.dedup.stored_file_list import StoredFileList
 
 EMPTY_KEYS: Final = pa.schema(
     [schemas.KEYS.field(n) for n in ("key", "check", "unit", "row")]
@@ -45,7 +47,7 @@ class StoredKeys:
     finds, the rows are read.
     """
 
-    units: StoredFileList
+    units: "StoredFileList"
     reader: DocumentReader
     files: tuple[KeyFile, ...]
     ids: NDArray[np.int64]  # (n,) the first 63 bits of the units' keys, ascending
@@ -54,7 +56,7 @@ class StoredKeys:
 
     @classmethod
     def of(
-        cls, stored: Iterable[KeyFile], units: StoredFileList, kind: Kind, reader: DocumentReader
+        cls, stored: Iterable[KeyFile], units: "StoredFileList", kind: Kind, reader: DocumentReader
     ) -> Self:
         """Return the stored keys of a kind for the ``units`` that are marked as keyed for it."""
         keyed = (
@@ -117,7 +119,7 @@ def _read_matching(file: KeyFile, wanted: NDArray[np.int64]) -> pa.Table:
             if not len(part):
                 continue
             keys = opened.row_group(group, ["key"])
-            indices = _matching_indices(np.asarray(keys["key"].combine_chunks()), part)
+            indices = matching_indices(np.asarray(keys["key"].combine_chunks()), part)
             if len(indices):
                 rest = opened.row_group(group, ["check", "unit", "row"])
                 table = rest.add_column(0, EMPTY_KEYS.field("key"), keys["key"])
@@ -125,7 +127,7 @@ def _read_matching(file: KeyFile, wanted: NDArray[np.int64]) -> pa.Table:
     return pa.concat_tables(tables)
 
 
-def _matching_indices(keys: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.int64]:
+def matching_indices(keys: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the indices of all ``keys`` (ascending) that are in ``wanted`` (ascending, unique)."""
     first, stop = np.searchsorted(keys, wanted), np.searchsorted(keys, wanted, "right")
     return concatenate_ranges(first, stop - first)

@@ -26,7 +26,7 @@ from etl.compute.dask_tasks import map_unordered, to_tokenlake_error
 from etl.dedup.key_lookup import EMPTY_KEYS
 from etl.dedup.key_order import sort_order
 from etl.delta.live_rows import live_rows
-from etl.lake.keys_table import KINDS, KeyFile, list_key_files
+from etl.lake.keys_table import STORED_KINDS, KeyFile, list_key_files
 from etl.lake.ledger import Describe, Ledger, key_of
 from etl.lake.ledger_entry import Rewrite
 from etl.lake.merge_files import FileGroup, rewrite_of
@@ -49,7 +49,7 @@ def merge_keys(client: Client, ledger: Ledger, describe: Describe) -> None:
     assert ledger.table is not None
     files = list_key_files(ledger.table)
     rewrites = []
-    for kind in KINDS:
+    for kind in STORED_KINDS:
         merged = files_to_merge([file for file in files if file.kind == kind])
         if merged:
             rewrites.append(_merge(client, ledger, merged))

@@ -1,6 +1,7 @@
 """Write the keys of decided documents to the table `keys`, for look-ups by later runs.
 
-A document that is not a duplicate as a whole gets the keys of its content hash and its bands. The units of a
+A document that is not a duplicate as a whole gets the keys of its content hash and its bands. A near
+duplicate gets the keys of its bands, for changes of the recipe (``etl.dedup.affected``). The units of a
 document (paragraphs, lines or sentences), or its intervals of windows, get keys only if no earlier document
 has them, or all that have them were dropped as short: later documents need only the first ones
 (``etl.dedup.paragraphs``, ``etl.dedup.substrings``).
@@ -51,7 +52,7 @@ from etl.errors import ConflictError
 from etl.kernels.hashing.window_anchors import LOCAL
 from etl.lake.dedup_decisions import DedupDecisions
 from etl.lake.input_log import int63
-from etl.lake.keys_table import KINDS, KeyFile, KeysTable, Kind, list_key_files
+from etl.lake.keys_table import STORED_KINDS, KeyFile, KeysTable, Kind, list_key_files
 from etl.lake.ledger import Describe, Ledger
 from etl.lake.ledger_entry import LedgerEntry
 from etl.lake.lineage_record import NO_COUNTS
@@ -66,7 +67,7 @@ from etl.stages.dedup_substrings import DedupSubstrings
 _KEYS = pd.DataFrame(
     {name: pd.Series(dtype="int64") for name in ("key", "check", "document", "kind")}
 )
-_CUT = KINDS.index("cut")
+_CUT = STORED_KINDS.index("cut")
 _ROW = ("key", "check", "document")
 _PASSAGES_PER_ROW = 32  # of a typical web page; only decides how many data files a task reads
 _RESULT = pd.DataFrame({"result": pd.Series(dtype=object)})
@@ -186,18 +187,18 @@ class _KeySource:
 
 
 def _read_keys(file: NumberedFile, *, source: _KeySource) -> pd.DataFrame:
-    """Return the keys of a file's documents; ``kind`` is an index into ``KINDS``."""
-    table = source.reader.read(file, source.columns())
+    """Return the keys of a file's documents; ``kind`` is an index into ``STORED_KINDS``."""
+    stored = source.reader.read_all(file, [*dict.fromkeys(["row", *source.columns()])])
+    dropped = source.reader.listed_rows(file, schemas.WHOLE)
+    table = _chosen(stored, dropped, invert=True)
     rows = np.asarray(table["row"].combine_chunks())
     hashes = halves(table["content_hash"].combine_chunks())
     parts = [_frame(hashes[:, 0], hashes[:, 1], rows, "exact")]
     if source.near is not None:
-        signatures = table["signature"].combine_chunks()
-        signed = rows[signatures.is_valid().to_numpy(zero_copy_only=False)]
-        bands = keys_of_bands(source.near, signatures.drop_null()).ravel()
-        parts.append(
-            _frame(bands, np.zeros_like(bands), np.repeat(signed, source.near.bands), "near")
-        )
+        parts.append(_bands(table, source.near, "near"))
+        if len(dropped):
+            near = _chosen(stored, source.reader.listed_rows(file, ["near"]))
+            parts.append(_bands(near, source.near, "near_dropped"))
     if source.cut is not None:
         passages = _passages(table, source.cut)
         is_short = np.isin(passages[2], source.reader.listed_rows(file, [schemas.SHORT]))
@@ -206,6 +207,20 @@ def _read_keys(file: NumberedFile, *, source: _KeySource) -> pd.DataFrame:
         parts.append(_frame(hashes[needed], check[needed], documents[needed], "cut"))
     keys = pd.concat(parts, ignore_index=True)
     return keys.assign(document=address(np.int64(file.number), keys["document"].to_numpy()))
+
+
+def _chosen(table: pa.Table, rows: NDArray[np.int64], *, invert: bool = False) -> pa.Table:
+    """Return the documents with some row numbers, or with ``invert`` all others."""
+    is_chosen = np.isin(np.asarray(table["row"].combine_chunks()), rows, invert=invert)
+    return table if is_chosen.all() else table.filter(pa.array(is_chosen))
+
+
+def _bands(table: pa.Table, stage: DedupMinhash, kind: Kind) -> pd.DataFrame:
+    """Return the band keys of documents that have a signature."""
+    signatures = table["signature"].combine_chunks()
+    signed = table["row"].combine_chunks().filter(signatures.is_valid())
+    bands = keys_of_bands(stage, signatures.drop_null()).ravel()
+    return _frame(bands, np.zeros_like(bands), np.repeat(np.asarray(signed), stage.bands), kind)
 
 
 def _passages(
@@ -224,7 +239,7 @@ def _frame(
     keys: NDArray[np.int64], check: NDArray[np.int64], rows: NDArray[np.int64], kind: Kind
 ) -> pd.DataFrame:
     columns = {"key": keys, "check": check, "document": rows}
-    return pd.DataFrame(columns).assign(kind=KINDS.index(kind))
+    return pd.DataFrame(columns).assign(kind=STORED_KINDS.index(kind))
 
 
 @dataclass(frozen=True)
@@ -241,7 +256,7 @@ class _Write:
     def __call__(self, keys: pd.DataFrame) -> pd.DataFrame:
         data_files: list[dict[str, Any]] = []
         columns = {name: keys[name].to_numpy() for name in _KEYS.columns}
-        for index, kind in enumerate(KINDS):
+        for index, kind in enumerate(STORED_KINDS):
             chosen = np.flatnonzero(columns["kind"] == index)
             if index == _CUT:
                 chosen = chosen[self._first(*(columns[name][chosen] for name in _ROW))]

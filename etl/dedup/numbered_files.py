@@ -11,8 +11,10 @@ it has one data file of ``texts``, or several if it is large.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
+from typing import Protocol
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from etl import schemas
@@ -44,6 +46,34 @@ class NumberedFile:
     keyed: tuple[Kind, ...] = ()  # the kinds whose keys are in a table ``keys``
     lake: str | None = None  # URL of the lake, if it is another one
     judged: tuple[LogicalFile, ...] = ()  # data files of ``documents``, if a pass reads them
+
+
+class FileList(Protocol):
+    """A list of numbered files, numbered from 0."""
+
+    def take(self, numbers: NDArray[np.int64]) -> Sequence[NumberedFile]:
+        """Return the files with these numbers (ascending, unique)."""
+        ...
+
+    def fields(self, numbers: NDArray[np.int64], names: Sequence[str]) -> pd.DataFrame:
+        """Return fields of the files with these numbers (ascending, unique), indexed by number."""
+        ...
+
+
+@dataclass(frozen=True)
+class FilesInMemory:
+    """A list of numbered files that is held in memory, for a few of them."""
+
+    files: Sequence[NumberedFile]
+
+    def take(self, numbers: NDArray[np.int64]) -> list[NumberedFile]:
+        """Return the files with these numbers."""
+        return [self.files[number] for number in numbers]
+
+    def fields(self, numbers: NDArray[np.int64], names: Sequence[str]) -> pd.DataFrame:
+        """Return fields of the files with these numbers, indexed by number."""
+        values = [[getattr(file, name) for name in names] for file in self.take(numbers)]
+        return pd.DataFrame(values, columns=list(names), index=numbers)
 
 
 def files_of(

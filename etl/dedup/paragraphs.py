@@ -34,7 +34,8 @@ from etl.compute.frame_tasks import map_frames
 from etl.dedup.cut_rows import CutDocuments, CutRowWriter
 from etl.dedup.dedup_pass import PassInput, PassResult
 from etl.dedup.document_reader import DocumentReader
-from etl.dedup.file_groups import group_of, shuffle_by_group
+from etl.dedup.file_groups import group_of
+from etl.dedup.group_shuffle import shuffle_by_group
 from etl.dedup.key_lookup import SHORT_CHECK, StoredKeys, units_of
 from etl.dedup.numbered_files import (
     NumberedFile,

@@ -20,8 +20,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from etl.dedup.document_reader import DocumentReader
-from etl.dedup.numbered_files import file_of, row_of
-from etl.dedup.stored_file_list import StoredFileList
+from etl.dedup.numbered_files import FileList, file_of, row_of
 from etl.kernels.bytes.utf8 import texts
 from etl.kernels.hashing.independent_set import OPEN, STAYS
 from etl.kernels.hashing.shingle_sets import (
@@ -72,7 +71,7 @@ def bucket_of(documents: NDArray[np.int64]) -> NDArray[np.int64]:
 class SimilarityCheck:
     """Partition tasks that compare pairs; each reads the signatures or texts that it needs."""
 
-    files: StoredFileList
+    files: FileList
     reader: DocumentReader
     stage: DedupMinhash
     parts: int  # tasks that compare the texts of a partition of pairs
@@ -98,16 +97,21 @@ class SimilarityCheck:
 
     def estimate(self, signed: pd.DataFrame) -> pd.DataFrame:
         """Return the pairs that may be similar by their signatures, with the worse document's bucket."""
-        least, enough = self.stage.agreement_limits()
         columns = [name for name in signed.columns if name not in (*ENDS, "bucket")]
         better = np.ascontiguousarray(signed[columns].to_numpy()).view(np.uint32)
-        worse = self._numbers(signed["worse"].to_numpy())
+        return self.estimate_by(signed, better, self._numbers(signed["worse"].to_numpy()))
+
+    def estimate_by(
+        self, pairs: pd.DataFrame, better: NDArray[np.uint32], worse: NDArray[np.uint32]
+    ) -> pd.DataFrame:
+        """Return what ``estimate`` does, for pairs with the signatures of both documents."""
+        least, enough = self.stage.agreement_limits()
         agreeing = (better[:, 1 : worse.shape[1]] == worse[:, 1:]).sum(axis=1)
         is_estimate = agreeing >= enough
-        estimated = signed[[*ENDS]].assign(
+        estimated = pairs[[*ENDS]].assign(
             similarity=np.where(is_estimate, agreeing / self.stage.permutations, np.nan),
             is_estimate=is_estimate,
-            bucket=signed["bucket"],
+            bucket=pairs["bucket"],
             better_size=better[:, 0].astype(np.int64),
             worse_size=worse[:, 0].astype(np.int64),
         )

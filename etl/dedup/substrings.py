@@ -56,7 +56,7 @@ from etl.dedup.compare_intervals import (
 from etl.dedup.cut_rows import CutDocuments, CutRowWriter
 from etl.dedup.dedup_pass import PassInput, PassResult
 from etl.dedup.document_reader import DocumentReader
-from etl.dedup.file_groups import shuffle_by_group
+from etl.dedup.group_shuffle import shuffle_by_group
 from etl.dedup.key_lookup import SHORT_CHECK, StoredKeys
 from etl.dedup.numbered_files import NumberedFile, address, row_of
 from etl.dedup.shared_passages import Passages, shared_passages

@@ -3,9 +3,10 @@
 Core-seconds of a change = seconds per document x documents + seconds of reading input again + the share of
 documents that are judged from their text x the core-seconds of making the tables again. The last figure
 comes from the formula of ``etl.job.cost_estimate``, and so does the uncertainty: a factor of 2. With
-deduplication, the cost of comparing all kept documents again is added, and the start of the workers, or of
-the thread of the command that compares a few documents (``etl.job.small_work``). New input, which the same
-run reads, is not part of the cost, nor are other workers than those that a run starts by default.
+deduplication, the cost of finding the affected documents is added; or of comparing all kept documents again,
+and of the start of the workers, or of the thread of the command that compares a few documents
+(``etl.job.small_work``). New input, which the same run reads, is not part of the cost, nor are other workers
+than those that a run starts by default.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -15,7 +16,12 @@ from typing import Final
 from etl.change.lake_change import LakeChange, find_lake_change
 from etl.compute.worker_count import local_workers
 from etl.html.card import Card, Shown
-from etl.job.cost_estimate import MEGABYTES_PER_SECOND, STARTUP_SECONDS, estimate_cost
+from etl.job.cost_estimate import (
+    MEGABYTES_PER_SECOND,
+    STARTUP_SECONDS,
+    estimate_cost,
+    find_basis,
+)
 from etl.job.plan import Drops, check_stages, plan_work
 from etl.job.small_work import compares_in_driver
 from etl.lake.recipe_ledgers import open_ledgers
@@ -27,11 +33,14 @@ from etl.recipe.overrides import SettingsLike
 from etl.recipe.recipe import Recipe, RecipeLike
 from etl.stages.dedup_base import DedupStage, find_cutting_stage
 
-_SECONDS_PER_ROW: Final = 1.6e-5
+_SECONDS_PER_ROW: Final = 1.0e-5
 """Of a document in all tables, whether it changes or not: ``benchmarks/RESULTS.md``, Changes of a recipe."""
 
 _SECONDS_PER_COMPARED: Final = 3.0e-5
 """Of a document that is compared by its stored hash and signature: as above."""
+
+_SECONDS_PER_SEARCHED: Final = 8.0e-6
+"""Of a document among which the affected ones are found: as above."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -49,7 +58,8 @@ class ChangePlan(Shown):
     stored_texts: int  # to judge again: documents that are not counted above, but may change
     records: int  # of the input to read and judge again
     input_bytes: int  # that are read for these
-    compared: int  # documents to compare again, all that are kept
+    decides_few: bool  # whether only documents connected with these are compared again
+    compared: int  # documents to compare again otherwise, all that are kept
     arrivals: int  # that these came in, each of which is decided in turn
     retokenizes: bool  # whether all of these are tokenized again
     core_seconds: float
@@ -86,11 +96,14 @@ class ChangePlan(Shown):
     def _of_decisions(self) -> Iterator[str]:
         """Yield what follows of the documents that come and leave."""
         each = f", in each of {' and '.join(self.tokens)}" if len(self.tokens) > 1 else ""
-        if not self.arrivals:
+        if not (self.arrivals or self.decides_few):
             yield f"tokens      of {many(self.leave, 'document')} struck, of {self.come:,} added{each}"
             return
-        documents, arrivals = many(self.compared, "document"), many(self.arrivals, "arrival")
-        yield f"dedup       {documents} in {arrivals} compared again by stored hashes and signatures"
+        if self.decides_few:
+            yield "dedup       documents with equal or similar texts are decided again, the others stay"
+        else:
+            documents, arrivals = many(self.compared, "document"), many(self.arrivals, "arrival")
+            yield f"dedup       {documents} in {arrivals} compared again by stored hashes and signatures"
         if self.retokenizes:
             yield f"tokens      all are made again, from stored texts, since passages are cut{each}"
             return
@@ -136,7 +149,8 @@ def price_change(change: LakeChange) -> ChangePlan:
     rebuild = estimate_cost(plan)
     records = change.come + change.by_input
     expansion = rebuild.text_bytes / max(plan.num_bytes, 1)
-    reading = change.num_bytes * expansion / MEGABYTES_PER_SECOND[READ] / 1e6
+    tables = [each.table for each in change.ledgers.values() if each.table is not None]
+    reading = change.num_bytes * expansion * find_basis(tables).seconds(READ)
     share = (change.by_text + records) / max(change.num_rows, 1)
     arrivals, stages = change.num_arrivals, change.recipe.dedup_stages
     retokenizes = arrivals > 0 and find_cutting_stage(stages) is not None
@@ -144,7 +158,11 @@ def price_change(change: LakeChange) -> ChangePlan:
     kept_bytes = round(rebuild.text_bytes * compared / max(change.num_rows, 1))
     texts = change.ledgers["texts"].table
     stored_bytes = sum(unit.size for unit in kept_units(texts)) if texts and arrivals else 0
-    deciding = deciding_seconds(stages, compared, text_bytes=kept_bytes, stored_bytes=stored_bytes)
+    deciding = compared * _SECONDS_PER_SEARCHED if change.decides_few else 0.0
+    if arrivals:
+        deciding = deciding_seconds(
+            stages, compared, text_bytes=kept_bytes, stored_bytes=stored_bytes
+        )
     return ChangePlan(
         lake=str(change.recipe.lake),
         refusals=tuple(change.refusals),
@@ -154,6 +172,7 @@ def price_change(change: LakeChange) -> ChangePlan:
         stored_texts=change.by_text,
         records=records,
         input_bytes=change.num_bytes,
+        decides_few=change.decides_few,
         compared=compared if arrivals else 0,
         arrivals=arrivals,
         retokenizes=retokenizes,
@@ -161,7 +180,7 @@ def price_change(change: LakeChange) -> ChangePlan:
             change.num_rows * _SECONDS_PER_ROW
             + reading
             + share * rebuild.usage.core_seconds
-            + (deciding if arrivals else 0.0),
+            + deciding,
             2,
         ),
         rebuild_core_seconds=rebuild.usage.core_seconds,

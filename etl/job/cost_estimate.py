@@ -125,7 +125,7 @@ def estimate_cost(
     ``tables`` are the lake's tables, which are opened by default.
     """
     recipe = plan.recipe
-    basis = _basis(_open_tables(recipe) if tables is None else tables)
+    basis = find_basis(_open_tables(recipe) if tables is None else tables)
     inputs = sum(read_bytes(split) for splits in (plan.splits, plan.uncounted) for split in splits)
     parquet = basis.expansion or parquet_expansion(plan)
     text = sum(
@@ -233,7 +233,7 @@ def _open_tables(recipe: Recipe) -> Iterator[Table]:
             yield table
 
 
-def _basis(tables: Iterable[Table]) -> Basis:
+def find_basis(tables: Iterable[Table]) -> Basis:
     """Return what the largest of the newest runs in the tables has measured; benchmarks if they have none."""
     records: dict[str, schemas.Lineage] = {}  # the newest of each run
     for table in tables:

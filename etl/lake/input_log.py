@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from etl.delta.set_transactions import SetTransactions
 from etl.sources.content_digests import SAMPLE_DIGITS, Content
@@ -141,7 +142,15 @@ class InputLog:
 
     def num_identities(self) -> int:
         """Return the number of different files that names refer to, also of files whose rows were dropped."""
-        return len(np.setdiff1d(self._transactions.versions_of_kind("file"), [0]))
+        return len(self._identities())
+
+    def has_dropped(self) -> bool:
+        """Return whether rows of a file were dropped that is still known, and is therefore read again."""
+        parts = self.parts(self._identities().tolist()).values()
+        return not all(part.is_done for known in parts for part in known)
+
+    def _identities(self) -> NDArray[np.int64]:
+        return np.setdiff1d(self._transactions.versions_of_kind("file"), [0])
 
     def describe_unit(self, split: Split, content: Content | None) -> dict[str, int]:
         """Return the transactions that describe the input of a unit of work."""

@@ -11,10 +11,14 @@ from etl.lake.ledger_entry import Drop
 from etl.lake.table_specs import KEYS
 from etl.lake.work_units import WorkUnit
 
-Kind = Literal["exact", "near", "cut"]
+Kind = Literal["exact", "near", "cut", "near_dropped"]
 
 KINDS: Final[tuple[Kind, ...]] = ("exact", "near", "cut")
-"""The kinds of keys, each named like the rows of ``duplicates`` that it helps to find."""
+"""The kinds of keys by which runs find duplicates, each named like the rows of ``duplicates`` that it helps
+to find."""
+
+STORED_KINDS: Final[tuple[Kind, ...]] = (*KINDS, "near_dropped")
+"""All kinds of keys. Only a change of the recipe needs the keys of near duplicates."""
 
 
 class KeysTable:

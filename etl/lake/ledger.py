@@ -168,9 +168,9 @@ class Ledger:
         """The arrival of the units that are committed next."""
         return self._transactions.get("arrival") or 1
 
-    def newest_arrival(self) -> int:
-        """Return the latest arrival of a unit of work that is done or was dropped, 0 if there is none."""
-        return max((abs(number) for _, number in self._transactions.of_kind("")), default=0)
+    def arrivals(self) -> Iterator[int]:
+        """Yield the arrival of each unit of work that is done; negative for units that were dropped."""
+        return (number for _, number in self._transactions.of_kind(""))
 
     @property
     def first_arrival(self) -> int:

@@ -6,6 +6,7 @@ from typing import Any
 from etl import schemas, storage
 from etl.delta.table import Table
 from etl.lake.commit_info import find_record
+from etl.lake.keys_table import KeysTable
 from etl.lake.lake_epochs import all_ledgers
 from etl.lake.ledger import Ledger
 from etl.lake.stage_costs import TOKENIZE
@@ -27,6 +28,8 @@ def open_all_ledgers(recipe: Recipe) -> dict[str, Ledger]:
     """Open the ledgers of all tables that exist in a recipe's lake."""
     ledgers = all_ledgers(storage.normalize(str(recipe.lake)), open_ledgers(recipe).values())
     existing = {name: ledger for name, ledger in ledgers.items() if ledger.table is not None}
+    if {"duplicates", "keys"} <= existing.keys():
+        existing["keys"] = KeysTable(existing["duplicates"], existing["keys"].table).ledger
     for name in token_tables(existing):
         table = existing[name].table
         assert table is not None

@@ -59,7 +59,7 @@ def restore_logs(lake: str, logs: Logs, job: Job) -> None:
     if "texts" in damaged:
         drops["documents"] = _drop_without_texts(ledgers["documents"], damaged["texts"])
         if "duplicates" in ledgers:  # it may have lost that an arrival ended
-            decided = ledgers["duplicates"].newest_arrival()
+            decided = max(map(abs, ledgers["duplicates"].arrivals()), default=0)
             drops["texts"] = replace(drops.get("texts", Drop()), open_arrival=1 + decided)
     start_lake_epoch(ledgers, drops, partial(_describe, logs, job))
 

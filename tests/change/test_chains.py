@@ -126,7 +126,9 @@ def test_chains_of_changes_with_deduplication(
 
     def recipe(step: Step, annotated: Annotated | None) -> Recipe:
         cuts = cutting[step.kill % 2]
-        dedup = preferring(DEDUP[step.position], annotated)
+        # Often the settings stay, so that only affected documents are decided again.
+        position = step.position if step.position < 3 else steps[0][0].position
+        dedup = preferring(DEDUP[position], annotated)
         stages = [*step.stages, *annotating(place, annotated), *dedup]
         return make(place / "lake", [*stages, *([] if cuts is None else [cuts])], named="named")
 
@@ -136,8 +138,6 @@ def test_chains_of_changes_with_deduplication(
     for step, annotated in steps[1:]:
         lake.take_care(last, step)
         last = lake.change(last, recipe(step, annotated), step, monkeypatch)
-        is_lost = step.care == "lose a file" and not step.is_finished
-        # Until a run reads the file again, decisions may name its documents as keepers.
-        lake.check(allowed="which is in no other table" if is_lost else "")
+        lake.check()
     lake.end(last)
     assert digests(last) == digests(replay(last, place / "fresh", client))

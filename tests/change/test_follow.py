@@ -2,7 +2,6 @@
 
 from ast import literal_eval
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,43 +14,24 @@ from etl.job.change_plan import plan_change
 from etl.job.plan import make_plan
 from etl.job.run import run
 from etl.plural import many
-from etl.recipe.recipe import Recipe
-from tests.helpers.corpus import write_jsonl
-from tests.helpers.decisions import CUTTING, DEDUP, FILTERS, NEAR, digests, replay, similar
+from tests.helpers.decisions import CUTTING, DEDUP, FILTERS, NEAR, digests, grow, replay
 from tests.helpers.lake_rows import rows
 from tests.helpers.listeners import Calls, Recorder
 from tests.helpers.overlapping_runs import KilledError, killed_at
-from tests.helpers.paths import NewPlace
-from tests.helpers.recipe_changes import MakeRecipe, maker
-
-
-@pytest.fixture
-def make(new_place: NewPlace, tiny_tokenizer: Path) -> tuple[UPath, MakeRecipe]:
-    """Return a folder with 60 similar records, and a function that makes a recipe over them for a lake."""
-    place = new_place("decisions")
-    for start in (0, 30):
-        write_jsonl(place / "corpus" / f"{start:03}.jsonl", similar(start, start + 30))
-    return place, maker(place, tiny_tokenizer)
-
-
-def grow(place: UPath, recipe: Recipe, client: Client) -> None:
-    """Run a recipe, and again with a file whose documents are similar to others, but come first by name."""
-    run(recipe, cluster=client)
-    write_jsonl(place / "corpus" / "000-new.jsonl", similar(100, 120))
-    run(recipe, cluster=client)
+from tests.helpers.recipe_changes import MakeRecipe
 
 
 @pytest.mark.parametrize(
-    ("before", "after"),
+    ("before", "after", "is_few"),
     [
-        ([DEDUP[0]], [FILTERS[-1], DEDUP[0]]),
-        ([FILTERS[1], DEDUP[1]], [DEDUP[2]]),
-        ([DEDUP[0], CUTTING[2][0]], [DEDUP[3], CUTTING[2][1]]),
+        ([DEDUP[0]], [FILTERS[-1], DEDUP[0]], True),
+        ([FILTERS[1], DEDUP[1]], [DEDUP[2]], False),
+        ([DEDUP[0], CUTTING[2][0]], [DEDUP[3], CUTTING[2][1]], False),
     ],
     ids=["documents leave", "documents come, another threshold", "passages are cut"],
 )
 def test_decisions_follow_a_change(
-    client: Client, make: tuple[UPath, MakeRecipe], before: Any, after: Any
+    client: Client, make: tuple[UPath, MakeRecipe], before: Any, after: Any, is_few: bool
 ) -> None:
     """The digests are those of the new recipe on the same arrivals; nothing is left to do."""
     place, recipe = make
@@ -65,13 +45,14 @@ def test_decisions_follow_a_change(
     was = digests(old)
     plan = plan_change(changed)
     assert plan is not None
-    assert (plan.refusals, plan.arrivals) == ((), 2)
-    assert any("in 2 arrivals compared again" in line for line in plan.lines())
+    arrivals, shown = (0, "the others stay") if is_few else (2, "in 2 arrivals compared again")
+    assert (plan.refusals, plan.arrivals, plan.decides_few) == ((), arrivals, is_few)
+    assert any(shown in line for line in plan.lines())
     told = Recorder()
     run(changed, cluster=client, apply_change=True, listener=told)
     counts = f"{many(plan.leave, 'document')} left, {plan.come:,} came"
     assert [line for line in told.lines if line.startswith(f"changed    {counts}")]
-    assert plan.compared >= len(rows(changed.lake, "texts")) > 0
+    assert is_few or plan.compared >= len(rows(changed.lake, "texts")) > 0
     assert plan_change(changed) is None
     assert [*verify(str(changed.lake))] == []
     assert digests(changed) == digests(replay(changed, place / "fresh", client)) != was
@@ -155,21 +136,30 @@ def test_a_recipe_without_deduplication_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("stages", "is_inside"),
-    [([*DEDUP[0]], True), ([*DEDUP[0], CUTTING[2][0]], False)],
-    ids=["hashes are compared", "passages are cut"],
+    ("before", "after", "is_inside"),
+    [
+        ([*DEDUP[0]], [FILTERS[-1], *DEDUP[0]], []),
+        ([*DEDUP[1]], [*DEDUP[2]], [True]),
+        ([*DEDUP[0], CUTTING[2][0]], [FILTERS[-1], *DEDUP[0], CUTTING[2][0]], [False]),
+    ],
+    ids=["affected documents", "all hashes are compared", "passages are cut"],
 )
 def test_a_small_change_starts_no_process(
-    client: Client, make: tuple[UPath, MakeRecipe], stages: list[Any], is_inside: bool
+    client: Client,
+    make: tuple[UPath, MakeRecipe],
+    before: list[Any],
+    after: list[Any],
+    is_inside: list[bool],
 ) -> None:
+    """The affected documents are decided without Dask, all of a small lake in a thread."""
     place, recipe = make
-    run(recipe(place / "lake", stages), cluster=client)
-    changed = recipe(place / "lake", [FILTERS[-1], *stages])
+    run(recipe(place / "lake", before), cluster=client)
+    changed = recipe(place / "lake", after)
     addresses: list[str] = []
 
     def keep_address(client: Client) -> None:
         addresses.append(client.scheduler.address)
 
     run(changed, apply_change=True, listener=Calls(connected=keep_address))
-    assert [address.startswith("inproc://") for address in addresses] == [is_inside]
+    assert [address.startswith("inproc://") for address in addresses] == is_inside
     assert digests(changed) == digests(replay(changed, place / "fresh", client))

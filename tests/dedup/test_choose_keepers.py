@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from etl.compute import frame_shuffles
 from etl.compute.compute_frames import compute_frame
 from etl.dedup import choose_keepers
+from etl.dedup.keeper_choice import as_chosen, choose_among
 from etl.dedup.numbered_files import address
 from etl.dedup.similarity import SIMILAR_PAIRS
 from etl.errors import StageError
@@ -92,8 +93,8 @@ def test_rounds_choose_the_same_documents_as_one_task(
     rest, settled = (remaining[remaining["is_open"] == value] for value in (True, False))
     assert len(rest) <= undecided
     assert len(settled) == settled["worse"].nunique(), "one pair for each duplicate"
-    chosen = [choose_keepers._as_chosen(settled), choose_keepers.choose_among(rest)]
-    assert sorted_rows(pd.concat(chosen)) == sorted_rows(choose_keepers.choose_among(pairs))
+    chosen = [as_chosen(settled), choose_among(rest)]
+    assert sorted_rows(pd.concat(chosen)) == sorted_rows(choose_among(pairs))
 
 
 @pytest.mark.parametrize(
@@ -134,7 +135,7 @@ def test_rounds_with_shuffles_choose_the_same_documents_as_one_task(
     monkeypatch.setattr(frame_shuffles, "ROWS_PER_PARTITION", per_partition)
     chosen = choose_keepers.choose_keepers(client, dd.from_pandas(pairs, npartitions=3, sort=False))
     rows = compute_frame(client, chosen, label="test")
-    assert sorted_rows(rows) == sorted_rows(choose_keepers.choose_among(pairs))
+    assert sorted_rows(rows) == sorted_rows(choose_among(pairs))
 
 
 def test_too_many_undecided_pairs_are_an_error(

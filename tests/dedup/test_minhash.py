@@ -20,9 +20,11 @@ from etl import schemas, storage
 from etl.audit.verify.verify import verify
 from etl.compute import frame_shuffles
 from etl.compute.cluster import Cluster
-from etl.dedup import choose_keepers
+from etl.dedup import candidates
 from etl.dedup import minhash as job
+from etl.dedup.candidates import pair_candidates
 from etl.dedup.document_reader import DocumentReader
+from etl.dedup.keeper_choice import choose_among
 from etl.dedup.numbered_files import NumberedFile, address, file_of, row_of
 from etl.job.run import run
 from etl.stages import DedupMinhash
@@ -233,7 +235,7 @@ def test_all_documents_of_a_small_key_are_compared(
             for (_, better), (rank, worse) in combinations(rows_of_key, 2)
             if rank > -np.inf
         }
-    compared = job.pair_candidates(bands)
+    compared = pair_candidates(bands)
     ends = list(zip(compared["better"], compared["worse"], strict=True))
     assert set(ends) == naive
     assert len(ends) == len(naive)
@@ -245,7 +247,7 @@ def test_all_documents_of_a_small_key_are_compared(
 def test_documents_of_a_large_key_are_compared_with_the_best(size: int) -> None:
     rows = np.arange(size, dtype=np.int64)
     bands = pd.DataFrame({"key": np.ones(size, np.int64), "address": rows, "rank": -rows / 1.0})
-    compared = job.pair_candidates(bands)
+    compared = pair_candidates(bands)
     limits = [min(better, 64, max(1, 65_536 // (better + 1))) for better in range(size)]
     assert compared.groupby("worse").size().sort_index(ascending=False).tolist() == limits[1:]
     best_first = size - 1 - compared["better"]
@@ -264,10 +266,10 @@ def test_the_pairs_of_a_document_do_not_depend_on_worse_ones(
     ).astype({"key": "int64", "address": "int64", "rank": "float64"})
     better = {row for _, row in sorted((rank, row) for row, rank in ranks.items())[:prefix]}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(job, "_MAX_BEST", 3)
-        patch.setattr(job, "_MAX_PAIRS", 9)
-        all_pairs = job.pair_candidates(bands)
-        some_pairs = job.pair_candidates(bands[bands["address"].isin(better)])
+        patch.setattr(candidates, "_MAX_BEST", 3)
+        patch.setattr(candidates, "_MAX_PAIRS", 9)
+        all_pairs = pair_candidates(bands)
+        some_pairs = pair_candidates(bands[bands["address"].isin(better)])
     ends = ["better", "worse"]
     of_prefix = all_pairs[all_pairs["worse"].isin(better)]
     assert of_prefix[ends].values.tolist() == some_pairs[ends].values.tolist()
@@ -322,7 +324,7 @@ def test_keepers_match_a_naive_choice(
             "is_estimate": False,
         }
     )
-    chosen = choose_keepers.choose_among(pairs)
+    chosen = choose_among(pairs)
     rows = zip(chosen["document"], chosen["keeper"], chosen["similarity"], strict=True)
     assert {document: (keeper, value) for document, keeper, value in rows} == expected
 

@@ -23,7 +23,7 @@ from etl.compute.compute_frames import compute_frame
 from etl.dedup import file_groups, pairs, short_documents
 from etl.dedup.dedup_pass import PassResult
 from etl.dedup.numbered_files import address, file_of
-from etl.dedup.pairs import PAIRS, replace_dropped_keepers
+from etl.dedup.pair_rows import PAIRS, replace_dropped_keepers
 from etl.job import dedup_step
 from etl.job.run import run
 from etl.stages import DedupExact

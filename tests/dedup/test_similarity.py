@@ -14,10 +14,10 @@ import pytest
 
 from etl import storage
 from etl.dedup import similarity
-from etl.dedup.choose_keepers import choose_among
+from etl.dedup.candidates import pair_candidates
 from etl.dedup.document_reader import DocumentReader
+from etl.dedup.keeper_choice import choose_among
 from etl.dedup.key_lookup import keys_of_bands
-from etl.dedup.minhash import pair_candidates
 from etl.dedup.numbered_files import NumberedFile, address, file_of, row_of
 from etl.dedup.similarity import SimilarityCheck
 from etl.dedup.stored_file_list import StoredFileList, store_file_list

@@ -13,7 +13,7 @@ from etl.lake.recipe_ledgers import open_all_ledgers
 from etl.lake.table_digest import table_digest
 from etl.lake.unit_files import unit_files
 from etl.recipe.recipe import Recipe
-from tests.helpers.corpus import prose
+from tests.helpers.corpus import prose, write_jsonl
 from tests.helpers.recipe_changes import STAGES, Record
 
 FILTERS: tuple[Any, ...] = (
@@ -67,9 +67,11 @@ def replay(recipe: Recipe, lake: UPath, client: Client) -> Recipe:
     ledgers = open_all_ledgers(recipe)
     documents, texts = ledgers["documents"].table, ledgers["texts"]
     assert documents is not None
+    first = ledgers["duplicates"].first_arrival
     arrivals: dict[int, set[str]] = defaultdict(set)
     for file in unit_files(documents):
-        arrivals[texts.arrival_of(texts.key(file["unit"])) or 0].add(file["min.source"])
+        arrival = texts.arrival_of(texts.key(file["unit"])) or 0
+        arrivals[max(arrival, first)].add(file["min.source"])
     paths: list[str] = []
     for _, sources in sorted(arrivals.items()):
         paths += sorted(sources)
@@ -77,3 +79,10 @@ def replay(recipe: Recipe, lake: UPath, client: Client) -> Recipe:
         again = recipe.model_copy(update={"source": source, "lake": str(lake)})
         assert run(again, cluster=client).ok
     return again
+
+
+def grow(place: UPath, recipe: Recipe, client: Client) -> None:
+    """Run a recipe, and again with a file whose documents are similar to others, but come first by name."""
+    run(recipe, cluster=client)
+    write_jsonl(place / "corpus" / "000-new.jsonl", similar(100, 120))
+    run(recipe, cluster=client)

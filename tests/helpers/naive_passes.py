@@ -15,12 +15,13 @@ from distributed import Client
 
 from etl import schemas, storage
 from etl.dedup import exact, minhash, paragraphs
-from etl.dedup.choose_keepers import choose_among
 from etl.dedup.cut_rows import CutRowWriter
 from etl.dedup.document_reader import DocumentReader
+from etl.dedup.keeper_choice import choose_among
 from etl.dedup.key_lookup import StoredKeys
 from etl.dedup.numbered_files import NumberedFile
-from etl.dedup.pairs import PAIRS, PairWriter, _with_buckets
+from etl.dedup.pair_rows import PAIRS
+from etl.dedup.pairs import PairWriter, _with_buckets
 from etl.dedup.short_documents import DECIDED_SHORT
 from etl.dedup.similarity import SimilarityCheck
 from etl.dedup.stored_file_list import StoredFileList, store_file_list

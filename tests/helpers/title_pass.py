@@ -11,7 +11,7 @@ from etl.compute.frame_shuffles import partitions_for, shuffle_by_range, task_ba
 from etl.dedup.dedup_pass import PassInput, PassResult
 from etl.dedup.document_reader import DocumentReader
 from etl.dedup.numbered_files import NumberedFile, address, file_of
-from etl.dedup.pairs import PAIRS
+from etl.dedup.pair_rows import PAIRS
 from tests.helpers.title_stage import DedupTitle
 
 _TITLES = pd.DataFrame(

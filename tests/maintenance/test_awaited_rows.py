@@ -13,8 +13,8 @@ from etl.recipe.recipe import Recipe
 from tests.helpers.corpus import records, write_parquet
 from tests.helpers.damage import file_of, open_table
 from tests.helpers.lake_rows import rows, rows_by_table
+from tests.helpers.overlapping_runs import KilledError, killed_at
 from tests.helpers.paths import at
-from tests.helpers.recipe_changes import KilledError, killed_at
 
 
 @pytest.fixture

@@ -129,7 +129,7 @@ def test_compacted_keys_find_the_same_duplicates(
     run(single, cluster=client)
     assert pairs(compacted) == pairs(single)
     assert len(pairs(single)) > 5
-    assert files(compacted, "keys") == (4 if target is None else 6)
+    assert files(compacted, "keys") == (6 if target is None else 9)
 
 
 def test_audits_give_the_same_results(recipe: Recipe) -> None:
