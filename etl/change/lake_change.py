@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Final
 
 from etl.change.changed_units import UnitFiles, files_by_unit
@@ -51,7 +51,7 @@ class LakeChange:
             self.leave or self.come or self.by_text or self.by_input
         )
 
-    @property
+    @cached_property
     def decides_few(self) -> bool:
         """Whether only documents are decided again that others which leave or come are connected with."""
         has_decisions = not self.keeps_rows and "duplicates" in self.ledgers

@@ -30,8 +30,8 @@ class ShuffleTables:
     def open(cls, url: str, *, seed: int | None, rebuild: bool) -> Self:
         """Open the newest versions for the URL of a table of tokens; the default seed is the table's, or 0.
 
-        Raises TableError if there is no such table, MismatchError if the shuffled table has another seed and
-        is not rebuilt, or if another process drops rows.
+        Raises TableError if the table does not exist, MismatchError if the shuffled table has another seed
+        and is not rebuilt, or if another process drops rows.
         """
         lake, _, name = url.rpartition("/")
         table = find_table(url)
